@@ -90,7 +90,7 @@ def require(queue: Queue, body: Body, *, now: datetime | None = None) -> Attesta
 
 @dataclass(frozen=True)
 class Shown:
-    """The text, the patch and the gate that a person is shown and stands for."""
+    """The text, patch and gate that are shown to a person, who stands for all three."""
 
     patch: Patch
     body: Body

@@ -105,7 +105,7 @@ def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
 
 
 def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) -> tuple[str, str]:
-    """Return the text and its overview, within GitHub's limit."""
+    """Return the filled template and its overview, within GitHub's limit of length."""
     patch, environment = evidence.patch, template_environment(queue)
     spec, contribution = patch.spec, patch.spec.contribution
     tests = test_files(patch, rules)
@@ -216,7 +216,7 @@ def _refuse_typed(where: Path, contribution: Contribution) -> None:
 
 
 def _machine(source: Source) -> str:
-    """Say which machine a record is of."""
+    """Return the machine of a record in words."""
     return source.gpus or source.details.machine.cpu
 
 
@@ -242,12 +242,12 @@ def changed_files(patch: Patch) -> Iterator[tuple[str, PatchedFile]]:
 
 
 def test_folders(patch: Patch, rules: Rules) -> tuple[str, ...]:
-    """Return where the upstream keeps its tests, each with a slash at its end."""
+    """Return the folders of the upstream's tests, each with a slash at the end."""
     return tuple(f"{folder}/" for folder in (*rules.tests, *patch.upstream.tests))
 
 
 def ai_used(contribution: Contribution) -> bool:
-    """Say whether a contribution says that AI was used."""
+    """Tell whether a contribution states that AI was used."""
     return bool(contribution.ai) and not _NO_AI.match(contribution.ai)
 
 
@@ -278,7 +278,7 @@ def _wants(contribution: Contribution, rules: Rules, template: Template) -> Iter
 
 
 def rules_of(queue: Queue, upstream: str) -> Rules:
-    """Return what an upstream asks of a contribution."""
+    """Return the rules of an upstream for contributions."""
     known = upstreams.contributing(queue.folder)
     wanted = queue.folder / "upstreams" / "contributing" / f"{upstream}.toml"
     if upstream not in known:
@@ -315,7 +315,7 @@ class Template:
 
 
 def template_of(queue: Queue, rules: Rules, version: str = "") -> Template:
-    """Return the template of an upstream's pull requests; the queue's own stands for the newest."""
+    """Return an upstream's template, the newest by default; the queue's own replaces the newest."""
     known = upstreams.templates(rules.upstream)
     own = queue.folder / "templates" / f"{rules.upstream}.md.j2"
     if own.is_file():
@@ -333,7 +333,7 @@ def template_of(queue: Queue, rules: Rules, version: str = "") -> Template:
 
 
 def compare_with_live(template: Template, live: str) -> tuple[str, ...]:
-    """Say how headings and checklist items of the upstream's file have changed, a line each."""
+    """Return the changes of headings and checklist items in the upstream's file, a line each."""
     ours, theirs = outline(template.text), outline(live)
     kept = [item for item in ours if item in theirs]
     moved = list(dict.fromkeys(kept)) != list(dict.fromkeys(i for i in theirs if i in ours))

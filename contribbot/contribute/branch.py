@@ -125,7 +125,7 @@ def branch_of(patch: Patch) -> str:
 
 
 def refuses_pulls(upstream: Repository) -> str:
-    """Say why an upstream takes no pull requests of this account; or nothing."""
+    """Return why an upstream takes no pull requests of this account; empty: it takes them."""
     known = upstream.raw_data
     closed = known.get("pull_request_creation_policy") == "collaborators_only"
     reasons = {

@@ -49,7 +49,7 @@ _COMMON: Final = frozenset(
 
 
 def title_words(title: str) -> tuple[str, ...]:
-    """Return the words of a title that tell it from others, without tags, the longest first."""
+    """Return the telling words of a title, without tags, the longest first."""
     words = {word.lower() for word in _WORD.findall(_TAG.sub(" ", title))} - _COMMON
     return tuple(sorted(words, key=lambda word: (-len(word), word)))
 
@@ -168,7 +168,7 @@ def linked_pulls(github: GitHub, issue: str, upstream: str) -> dict[str, Issue]:
 def _search(
     github: GitHub, patch: Patch, since: datetime, names: frozenset[str], limits: list[str]
 ) -> dict[str, Issue]:
-    """Search for the longest title words and functions; of any age, for what was turned down."""
+    """Search for the longest title words and functions; turned-down work at any age."""
     repository, turned_down = patch.upstream.repository, "is:closed is:unmerged"
     functions = sorted(names, key=lambda name: (-len(name), name))[:WORDS]
     queries = [

@@ -142,7 +142,7 @@ class Figure:
         return self.on()
 
     def on(self, targets: Iterable[str] = ()) -> str:
-        """Say on which machine or targets a figure holds."""
+        """Return in words the machine or targets on which a figure holds."""
         machine = self.source.details.machine
         bare = (target.removeprefix(EMULATED) for target in (*targets, self.target))
         names = ", ".join(dict.fromkeys(bare))
@@ -357,7 +357,7 @@ def _source(patch: Patch, label: str, record: Record, file: str, statement: Stat
 
 
 def _figures(sources: Iterable[Source]) -> tuple[Figure, ...]:
-    """Return outcomes that passed, one figure for records that agree."""
+    """Return the outcomes that passed as figures, one for all records that agree."""
     figures: dict[tuple[object, ...], Figure] = {}
     for source in sources:
         for result in (stage for stage in source.stages if stage.outcome is Outcome.PASSED):
@@ -505,7 +505,7 @@ def _cells(some: list[Figure], *, short: bool = False) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class CommentRow:
-    """One row of a comment: a check on targets with the same results, and its compiler."""
+    """A row of the comment: a check, the targets with equal results, and the compiler."""
 
     targets: tuple[str, ...]
     test: str
@@ -593,7 +593,7 @@ def _sides(figure: Figure, *, short: bool = False) -> tuple[str, str]:
 
 
 def _quoted(figure: Figure) -> str:
-    """Quote a failure from its stated reason on, where the whole is too long."""
+    """Return a failure's message; a long one begins at its stated reason."""
     message, reason = figure.message, figure.reason
     found = re.search(reason, message) if reason else None
     if message.startswith("KernelError: ") and len(message) > _QUOTED:

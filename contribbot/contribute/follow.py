@@ -80,7 +80,7 @@ def _state_file(queue: Queue, name: str) -> Path:
 
 @dataclass(frozen=True)
 class PollSubject:
-    """A contribution that is followed."""
+    """A contribution to poll."""
 
     patch: str
     queued: bool
@@ -102,7 +102,7 @@ class PollSubject:
 
 
 def follow(queue: Queue, connect: Connect) -> Following:
-    """Poll every contribution: those of the queue, and open ones of patches that left it."""
+    """Poll all contributions of the queue, and the open ones of patches that left the queue."""
     subjects = subjects_of(queue)
     names = {subject.patch for subject in subjects}
     without = tuple(name for name in queue.specs if name not in names)

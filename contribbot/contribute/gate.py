@@ -567,7 +567,7 @@ def check_by_hand(case: GateCase) -> Observation:
 
 
 def check_stack(case: GateCase) -> Observation | None:
-    """Each patch below has its pull request."""
+    """Each patch below has a pull request."""
     if not case.patch.spec.depends_on:
         return None
     try:

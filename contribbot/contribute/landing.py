@@ -42,7 +42,7 @@ class LandingFate(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Landing:
-    """The end of a pull request: the commit that brought it, and the one that took it back."""
+    """The end of a pull request: the commit that landed, and the commit that reverted the first."""
 
     fate: LandingFate
     commit: str = ""
@@ -69,7 +69,7 @@ class Landing:
 
 
 def ending_of(github: GitHub, repository: str, number: int) -> tuple[PullState, Landing | None]:
-    """Return where a pull request stands, and how it ended; None: it is open."""
+    """Return a pull request's state and its end; None: the pull request is open."""
     pull = read_pull_state(github, repository, number)
     return pull, None if pull.state == "open" else judge_landing(github, repository, pull)
 
@@ -77,7 +77,7 @@ def ending_of(github: GitHub, repository: str, number: int) -> tuple[PullState, 
 def judge_landing(
     github: GitHub, repository: str, pull: PullState, depth: int = _REVERTS_OF_REVERTS
 ) -> Landing:
-    """Judge how a pull request ended, by its merge and the commits that name it."""
+    """Return the end of a pull request, by its merge and the commits that name it."""
     upstream = github.repository(repository)
 
     def reaches(commit: str) -> bool:
@@ -148,7 +148,7 @@ def _merged(repository: str, pull: PullState, *, reached: bool) -> Landing:
 
 
 def _lands(message: str, repository: str, number: int) -> bool:
-    """Return whether a commit says that it lands a pull request, as buttons and bots write."""
+    """Tell whether a message says that its commit lands a pull request, as bots write."""
     message = message[:_LONGEST]
     title = message.partition("\n")[0].rstrip()
     # The bot's own line is the last; a revert may quote what it takes back, with all of its lines.
@@ -159,7 +159,7 @@ def _lands(message: str, repository: str, number: int) -> bool:
 
 
 def _names(message: str, commit: str) -> bool:
-    """Return whether a commit says, in git's words, that it reverts another."""
+    """Tell whether a message says, in git's words, that its commit reverts another."""
     return any(commit.startswith(sha) for sha in _REVERTS.findall(message))
 
 

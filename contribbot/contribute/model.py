@@ -441,7 +441,7 @@ class Attester(Model):
 
 
 class Attestation(Model):
-    """The content of `attestations/NAME.json`: who stands for a text and a patch."""
+    """The content of `attestations/NAME.json`: the person who stands for a text and a patch."""
 
     kind: Literal["contribbot/attestation/v2"] = "contribbot/attestation/v2"
     patch: Name

@@ -106,7 +106,7 @@ class PushedCommit:
 
 @dataclass
 class Opened:
-    """The steps that were done for a patch, filled in one after the other."""
+    """The steps done for a patch, filled in step by step."""
 
     patch: str
     upstream: str
@@ -132,7 +132,7 @@ class Opened:
 
 
 def attested_text(queue: Queue, name: str) -> Body:
-    """Return the text of a patch's pull request, for which a person stands."""
+    """Return the pull request's text of a patch; refuse a text that no person attested."""
     body = make_body(queue, name)
     require(queue, body)
     return body
@@ -142,7 +142,7 @@ def open_all(
     queue: Queue, names: Sequence[str], github: GitHub, options: OpenOptions, *,
     progress: Progress | None = None,
 ) -> Iterator[Opened]:  # fmt: skip
-    """Open or update the pull requests of patches, each after what it depends on."""
+    """Open or update the pull requests of patches, each after those of its dependencies."""
     with lock(queue.local / "open-pr.lock", "opening pull requests"):
         run = _Run(queue, github, options, progress or Silent())
         for name in names:
@@ -275,7 +275,7 @@ class _Run:
 
 
 class _Opening:
-    """One patch on its way to GitHub: each step looks at what is there, and does what is not."""
+    """One patch on its way to GitHub: each step looks at GitHub, and does only what is missing."""
 
     def __init__(self, run: _Run, patch: Patch) -> None:
         self.run, self.patch, self.name = run, patch, patch.name
@@ -381,7 +381,7 @@ class _Opening:
         self._note_pull(pull)
 
     def _pull(self) -> PullRequest | None:
-        """Return the patch's open pull request, None if it never had one."""
+        """Return the patch's open pull request; None: there never was one."""
         place = self.place
         known = self.run.journal.publication(self.name, digest=self.patch.digest)
         every = self.github.pulls_from(place.upstream, place.owner, self.branch)
@@ -469,7 +469,7 @@ class _Opening:
             self.run.journal.note(self.name, event)
 
     def _create(self) -> None:
-        """Open the pull request; one whose answer is lost is looked for, never sent again."""
+        """Open the pull request; after a lost answer, look for it and never send it again."""
         place, text = self.place, self.text
         summary = f"about to open a pull request at {place.upstream} from {self.branch}"
         self.run.journal.begin(
@@ -493,7 +493,7 @@ class _Opening:
         self._note_pull(pull)
 
     def _update(self, pull: PullRequest) -> None:
-        """Bring the text of a pull request up to date, and tell what changed."""
+        """Bring the pull request's text up to date, and comment on the changes."""
         draft, done = pull.draft, self.done
         self._update_text(pull)
         self._show(pull)
@@ -533,7 +533,7 @@ class _Opening:
             self.done.pull_request_was = "updated"
 
     def _announce(self) -> None:
-        """Comment on what changed since the version that readers know, once."""
+        """Comment once on the changes since the version that readers know."""
         known, journal = self.known, self.run.journal
         if not 0 < known.announced < known.version:
             return

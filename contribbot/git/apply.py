@@ -170,7 +170,7 @@ class Index:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A patch file that applied: its new entries in the index, and the offsets of its hunks."""
+    """A patch file that applied: the new index entries, and the offsets of the hunks."""
 
     mail: Mail
     entries: dict[str, Entry]
@@ -339,7 +339,7 @@ def _explain(
 def _misfit(
     tree: Tree, path: str, entry: Blob | Tree | Submodule | None, *, added: bool
 ) -> str | None:
-    """Say why a patch cannot change what the pin has at a path."""
+    """Return why a patch cannot change a path of the pin; None: the path fits."""
     if entry is None and not added and find(tree, top := path.partition("/")[0]) is None:
         return f"the pin has no {top} at all; a git source has it (docs/recipes.md)"
     if entry is None:

@@ -99,7 +99,7 @@ class RebaseResult:
 
     @property
     def commits(self) -> tuple[str, ...]:
-        """Its own commits."""
+        """The patch's own commits on the new base."""
         return tuple(picked.commit for picked in self.row if picked.patch == self.name)
 
 
@@ -113,7 +113,7 @@ def move(
     scratch: Path,
     files: bool = True,
 ) -> list[RebaseResult]:
-    """Move patches to another base, with new files if asked; call it inside `store.exclusive()`."""
+    """Move patches to another base, and write new files if `files`; in `store.exclusive()`."""
     known = {patch.name for patch in patches}
     if lacking := [patch.name for patch in patches if not known.issuperset(patch.below)]:
         raise ValueError(f"these depend on what is not moved: {', '.join(lacking)}")
@@ -159,7 +159,7 @@ class _Move:
         self._attributes.write_text(f"* conflict-marker-size={_MARKER}\n", encoding="utf-8")
 
     def run(self) -> list[RebaseResult]:
-        """Move all patches, and tell which of the moved texts are unchanged."""
+        """Move all patches, and tell which new texts are equal to the old ones."""
         moved = [self._moved(name) for name in self._patches]
         clean = [result for result in moved if result.status is Text.CLEAN and result.commits]
         news = [commit for result in clean for commit in result.commits]
@@ -349,7 +349,7 @@ class _Move:
         return written
 
     def _conflicts(self, commit: str, tree: str, file: str, report: str) -> list[ConflictSide]:
-        """Return what `git merge-tree` could not merge, from its messages."""
+        """Return the conflicts in the messages of `git merge-tree`."""
         touched, hunks = self._touched.get(commit, {}), self._hunks(commit)
         conflicts: dict[str, list[ConflictSide]] = {}
         named: set[str] = set()

@@ -187,7 +187,7 @@ def _write(store: Store, *what: str) -> list[PatchFile]:
 
 
 def raw_changes(store: Store, commits: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return what commits change: commit, modes and blobs, path; with one process."""
+    """Return commit, modes and blobs, and path of each change of commits, by one process."""
     ask = "".join(f"{commit}\n" for commit in commits).encode()
     raw = store.git("diff-tree", "--stdin", *_RAW, stdin=ask).stdout
     rows: list[tuple[str, str, str]] = []
@@ -233,7 +233,7 @@ class Change:
 
 
 def changes(store: Store, base: str, patched: str) -> list[Change]:
-    """Return what differs between two trees, renames as delete and add."""
+    """Return the changes between two trees; a rename is a deletion and an addition."""
     raw = store.git("diff-tree", *_RAW, base, patched).stdout
     fields = os.fsdecode(raw).split("\0")[:-1]
     heads = (head.split(" ") for head in fields[0::2])
@@ -245,7 +245,7 @@ def changes(store: Store, base: str, patched: str) -> list[Change]:
 
 @dataclass(frozen=True)
 class ExportedTree:
-    """A tree in a folder, and git's index of it."""
+    """A tree exported to a folder, and git's index of the folder."""
 
     tree: str
     folder: Path
@@ -315,7 +315,7 @@ class Mail:
 
     @property
     def author(self) -> bytes:
-        """The author as a commit has it, without the date."""
+        """The author in the form of a commit, without the date."""
         name, email = (re.sub("[<>\n]", "", text.strip(_CRUD)) for text in (self.name, self.email))
         return f"{name} <{email}>".encode()
 
@@ -350,7 +350,7 @@ def read_mail(file: PatchFile) -> Mail:
 
 @dataclass(frozen=True)
 class TouchedFile:
-    """A file that a diff touches, and the path that it had before."""
+    """A file that a diff touches; with its old path, if renamed."""
 
     path: str
     before: str
@@ -371,7 +371,7 @@ def touched_files(files: Iterable[PatchFile]) -> list[TouchedFile]:
 
 
 def patch_id(diff: bytes) -> str:
-    """Return the patch id of a diff; empty where it has none."""
+    """Return git's patch id of a diff; empty for a diff without changes."""
     command = ["git", "patch-id", "--stable"]
     try:
         output = process.run(command, env=git_environment(), stdin=diff, timeout=30.0).stdout

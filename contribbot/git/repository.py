@@ -100,7 +100,7 @@ class Store:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Repo]:
-        """Open the repository for GitPython, which reads objects from one process."""
+        """Open the store with GitPython, which reads all objects from one process."""
         with _repo_type()(self.path) as repo:
             yield repo
 
@@ -114,7 +114,7 @@ class Store:
         return self.git("rev-parse", "--verify", f"{commit}^{{tree}}").stdout.decode().strip()
 
     def has(self, object_id: str) -> bool:
-        """Say whether an object is there."""
+        """Tell whether the store has an object."""
         return self.git("cat-file", "-e", object_id, accept=(0, 1, 128)).returncode == 0
 
     def read(self, object_id: str) -> bytes:
@@ -158,7 +158,7 @@ class Store:
 
 
 def open_store(stores: Path, upstream: str) -> Store:
-    """Open the store of an upstream, making it when it is not there."""
+    """Return the store of an upstream, and make the store where there is none."""
     path = stores / f"{upstream}.git"
     if not (path / "HEAD").is_file():
         with lock(stores / f"{upstream}.git.lock", f"the store {path.name}"):
@@ -214,7 +214,7 @@ def _repo_type() -> type[Repo]:
 
 
 def find(tree: Tree, path: str) -> Blob | Tree | Submodule | None:
-    """Return what a tree has at a path."""
+    """Return the entry of a tree at a path; None: there is none."""
     try:
         return tree / path
     except KeyError:
@@ -222,7 +222,7 @@ def find(tree: Tree, path: str) -> Blob | Tree | Submodule | None:
 
 
 def content_of(repo: Repo, object_id: str) -> bytes:
-    """Return the bytes of an object, as git keeps them."""
+    """Return the content of an object, byte for byte."""
     content: bytes = repo.odb.stream(bytes.fromhex(object_id)).read()
     return content
 
@@ -263,7 +263,7 @@ def read_commit(content: bytes) -> NewCommit:
 def write_commits(
     store: Store, commits: Sequence[NewCommit], *, dates: str
 ) -> list[tuple[str, str]]:
-    """Write commits with one process, inside `store.exclusive()`; return id and tree of each."""
+    """Write commits with one process, in `store.exclusive()`; return each id and tree."""
     if not commits:
         return []
     pieces: list[bytes] = []
@@ -312,7 +312,7 @@ class Mode(enum.Enum):
 
 @dataclass(frozen=True)
 class TreeFile:
-    """A file of a tree that is imported."""
+    """A file of a tree to import."""
 
     path: str
     mode: Mode

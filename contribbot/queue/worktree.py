@@ -222,7 +222,7 @@ class WorkTree:
         return [TreeCommit(commit=commit, subject=subject) for commit, _, subject in rows]
 
     def own(self) -> dict[str, list[TreeCommit]]:
-        """Return each patch's commits, oldest first: up to its branch; of the last, up to HEAD."""
+        """Return each patch's commits, oldest first: up to its branch, for the last up to HEAD."""
         low, own = self.state.base, {}
         tips = [*(_branch(name) for name in self.state.names[:-1]), "HEAD"]
         for name, tip in zip(self.state.names, tips, strict=True):
@@ -238,7 +238,7 @@ class WorkTree:
         return own
 
     def commit_all(self) -> tuple[str, ...]:
-        """Amend the last commit with all changes of a one-patch tree; return their paths."""
+        """Amend the last commit of a one-patch tree with its changes; return the changed paths."""
         single, changed = len(self.state.names) == 1, self.pending().changed
         if not single or not changed or self.unfinished() or not any(self.own().values()):
             return ()

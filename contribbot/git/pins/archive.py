@@ -23,7 +23,7 @@ from contribbot.model.pin import ReleaseSource, SdistSource, WheelSource
 
 
 def _refuse_unsafe(info: tarfile.TarInfo, folder: Path) -> None:
-    """Raise TarError for a member that is no file, folder or link, or leads out of the archive."""
+    """Raise TarError for a member that leads out of the archive, or is a device or pipe."""
     if hasattr(tarfile, "data_filter"):
         tarfile.data_filter(info, str(folder))
         return
@@ -97,7 +97,7 @@ def release_detail(job: SourceRequest) -> str:
 
 
 def bring_release(job: SourceRequest) -> bool:
-    """Download a source archive or wheel and import its tree; build nothing."""
+    """Download a source archive or wheel, and import its tree; nothing is built."""
     archive = obtain(_release(job), progress=job.progress)
     with job.store.exclusive():
         if job.stored():

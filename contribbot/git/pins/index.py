@@ -48,7 +48,7 @@ _Words = Annotated[
 
 
 class PipConfig(BaseModel):
-    """The index, folders and network settings of pip. May hold credentials: never print it."""
+    """The index, folders and network settings of pip; never printed, for credentials in these."""
 
     model_config = ConfigDict(
         frozen=True, populate_by_name=True, alias_generator=lambda name: name.replace("_", "-")
@@ -73,7 +73,7 @@ class PipConfig(BaseModel):
 
 
 def read_pip_config() -> PipConfig:
-    """Ask pip for its configuration."""
+    """Return pip's configuration, as `pip config list` gives the settings."""
     sections: dict[str, dict[str, str]] = {}
     for name, value in _pip_settings():
         section, _, key = name.partition(".")
@@ -138,7 +138,7 @@ class File:
 
 @dataclass(frozen=True)
 class PackagePlace:
-    """An index or folder of pip: its files of a distribution, or why it cannot be read."""
+    """An index or folder of pip: its files of a distribution, or why it is not readable."""
 
     name: str  # without credentials
     files: tuple[File, ...] = ()
@@ -200,7 +200,7 @@ def _local(link: str) -> Path | None:
 
 
 def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
-    """Return the files of a folder, or an archive that is named itself."""
+    """Return the files of a distribution in a folder; the path may also name one archive."""
     import pypi_simple  # noqa: PLC0415  0.1 s that only downloads pay
 
     if not path.exists():
@@ -217,7 +217,7 @@ def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
 
 
 def _read_index(distribution: str, index: str, config: PipConfig) -> list[DistributionPackage]:
-    """Return the files of an index; none where it does not have the distribution."""
+    """Return the files of a distribution on an index; empty for an unknown distribution."""
     import pypi_simple  # noqa: PLC0415  see _read_folder
 
     if index in config.find_links:
@@ -316,7 +316,7 @@ def _is_version(text: str, version: str) -> bool:
 
 
 def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
-    """Return a release's file with the pinned digest; one process downloads, others wait."""
+    """Return a release's file with the pinned digest; processes wait for one that downloads."""
     folder = downloads_folder() / spec.sha256
     release = f"{spec.distribution} {spec.version}"
     try:
@@ -344,7 +344,7 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
 
 
 def _checked(path: Path, spec: ReleaseSource) -> Path:
-    """Return a file of the cache; fail if it is of another release than the pin's version."""
+    """Return a file of the cache; fail if the file's version is not the pin's."""
     wheel = isinstance(spec, WheelSource)
     name = path.name.removesuffix(".zip").removesuffix(".tar.gz")
     version = name.split("-")[1] if wheel else name.rpartition("-")[2]

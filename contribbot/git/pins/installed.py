@@ -18,7 +18,7 @@ from contribbot.model.pin import InstalledSource
 
 
 def installed_detail(job: SourceRequest) -> str:
-    """Return the distribution, its release and its folders."""
+    """Return in a line the distribution, its release and its folders."""
     spec = job.spec_as(InstalledSource)
     return (
         f"installed {spec.distribution} {spec.version}, Python files of {', '.join(spec.packages)}"
@@ -26,7 +26,7 @@ def installed_detail(job: SourceRequest) -> str:
 
 
 def bring_installed(job: SourceRequest) -> bool:
-    """Import the tree of the distribution beside this Python."""
+    """Import the tree of a distribution that this Python has installed."""
     spec = job.spec_as(InstalledSource)
     installed = _distribution(spec)
     root = Path(str(installed.locate_file("")))
@@ -55,7 +55,7 @@ def bring_installed(job: SourceRequest) -> bool:
 
 
 def is_installed(spec: InstalledSource) -> bool:
-    """Tell whether the release is installed beside this Python."""
+    """Tell whether this Python has the release installed."""
     try:
         _distribution(spec)
     except SourceError:

@@ -53,7 +53,7 @@ class Release:
 
     @property
     def yanked(self) -> bool:
-        """Whether the project withdrew all of its files."""
+        """Whether the project has withdrawn all files of the release."""
         return all(file.yanked for file in self.files)
 
 

@@ -71,7 +71,7 @@ class Remote:
         return redact(self.url)
 
     def git(self, *args: str, timeout: float = _ASK_TIMEOUT) -> str:
-        """Run git with the user's network settings; the URL is no argument: others see those."""
+        """Run git with the user's network settings; others could see a URL among the arguments."""
         settings = {**_SETTINGS, f"remote.{_REMOTE}.url": self.url}
         env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
         env |= {"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never"}
@@ -147,7 +147,7 @@ def commit_detail(job: SourceRequest) -> str:
 
 
 def bring_commit(job: SourceRequest) -> bool:
-    """Fetch one commit of the upstream's history."""
+    """Fetch the pinned commit into the store, without its history."""
     remote = _remote(job)
     name, commit = _ask(job, remote)
     with job.store.exclusive():
@@ -232,7 +232,7 @@ _HINT: Final = "name a tag, or a commit by its 40 digits"
 
 
 def commits_between(upstream: Upstream, source: GitSource, start: str, end: str) -> list[str]:
-    """Return the commits of the main line from one point to another, both ends included."""
+    """Return the commits of the main line from one point to another, with both ends."""
     refs = [_ref(point) for point in (start, end)]
     with elsewhere(upstream, source) as remote:
         tags = [ref for ref in refs if ref.startswith(_TAGS)]

@@ -60,7 +60,7 @@ class Provided:
 
 @dataclass(frozen=True)
 class SourceRequest:
-    """A request to one source: bring this pin's tree into this store."""
+    """A request to one source to bring a pin's tree into the store."""
 
     pin: Pin
     #: Which of its sources; of the kind that the source is registered for.
