@@ -21,7 +21,8 @@ from tests.test_interrupts import at_work
 
 #: Stands for torch: tells which processes import it. No variable of a run is in a warmed process.
 TORCH = """\
-import os
+import os, sys
+sys.modules["torch.part"] = sys.modules[__name__]
 WARMED = "CONTRIBBOT_TREE" not in os.environ
 if WARMED:
     with open({log!r}, "a") as file:
@@ -109,6 +110,10 @@ def test_a_check_with_other_variables_has_a_process_of_its_own(room: Room) -> No
         text = f"import os, torch\n{FORKED}    assert os.environ['FLAG'] == {value!r}\n"
         assert room(text, env={"FLAG": value}).passed
     assert len(room.imports.read_text().split()) == 2
+
+
+def test_a_check_that_imports_a_part_of_torch_is_forked(room: Room) -> None:
+    assert room(FORKED.replace("torch", "torch.part", 1)).passed
 
 
 @pytest.mark.parametrize(

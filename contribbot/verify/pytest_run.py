@@ -321,7 +321,10 @@ def _own_imports(file: str, support: Sequence[PatchFile]) -> tuple[str, ...]:
         found = {name.decode() for name in _IMPORT.findall(text)}
         names |= found
         pending += [f"{name}.py" for name in found]
-    return tuple(sorted({part for name in names & _SHARED.keys() for part in _SHARED[name]}))
+    packages = {
+        package for package in _SHARED for name in names if f"{name}.".startswith(f"{package}.")
+    }
+    return tuple(sorted({part for package in packages for part in _SHARED[package]}))
 
 
 def run_attached(
