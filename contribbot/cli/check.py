@@ -85,7 +85,7 @@ class FailureView(Model):
     """Tests that failed with one message."""
 
     message: str
-    #: The line of it that holds the stated reason, where it is a later line.
+    #: The line of the message with the stated reason, where this is not the first line.
     line: str
     tests: tuple[str, ...]
     stated: bool  # whether the stated reason is found in it

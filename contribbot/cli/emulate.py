@@ -34,7 +34,7 @@ from contribbot.sweep.folder import (
     write_report,
 )
 
-#: Faults, and what is not modelled, that are listed for each target.
+#: The number of faults, and of gaps of the model, that are listed for each target.
 _MOST: Final = 10
 _ROWS: Final = 20
 _EMULATED: Final = "emulated from AMD's instruction reference; not run on a GPU"

@@ -32,7 +32,7 @@ from contribbot.queue.transaction import transaction
 
 #: By how much clocks may differ.
 _SKEW: Final = timedelta(minutes=5)
-#: Questions for everybody, unless the upstream has a question of that name.
+#: Our questions, unless the upstream has a question of the same name.
 _OURS: Final = {
     "duplicates": "Have you looked at the pull requests above, and is none the same work?",
     "stand": "Do you stand for this change and this text as your own contribution?",

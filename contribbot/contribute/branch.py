@@ -272,7 +272,7 @@ def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
     try:
         github.repository(place.fork).merge_upstream(place.tip.name)
     except RefusedError as error:
-        # A rule may forbid it; whether the branch needs it is for GitHub to say.
+        # A rule may forbid the sync; GitHub tells later whether the branch needs one.
         return (f"{main} could not be brought up to date: {error.message}",)
     return (f"brought {main} up to date with {place.upstream}",)
 
@@ -392,7 +392,7 @@ def _make_ref(github: GitHub, place: Place, branch: str, head: str, ours: frozen
     try:
         fork.create_git_ref(f"refs/heads/{branch}", head)
     except NotFoundError as error:
-        # The objects are there: it is the branch that GitHub hides behind this.
+        # The objects exist: the error must be about the branch.
         raise _unready(place, error) from error
     except RefusedError as error:
         now = head_of(fork, branch)

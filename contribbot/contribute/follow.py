@@ -467,7 +467,7 @@ def ci_by_target(
     if missing and other.state in {"passed", "not run", "not started"}:
         other = other.model_copy(update={"state": "not started", "missing": missing[:_NAMED]})
     elif other.state == "passed" and not any(job.required for job in jobs):
-        # That all have passed that are there says little of those that are to come.
+        # Jobs that have passed say little of jobs that have not begun.
         other = other.model_copy(update={"state": "not known"})
     return targets, other
 

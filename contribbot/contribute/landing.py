@@ -117,7 +117,7 @@ def _reverted_revert(
     github: GitHub, repository: str, landing: Landing, message: str, depth: int
 ) -> Landing:
     """Return the landing of a reverted change: landed again where the revert was reverted."""
-    # GitHub's button makes a pull request of the revert, which that of the change never hears of.
+    # GitHub's button makes a pull request of the revert; the change's own has no event of it.
     own = re.search(r"\(#(\d+)\)$", message.partition("\n")[0].rstrip())
     if own is None or not depth:
         return landing

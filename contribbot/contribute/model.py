@@ -178,7 +178,7 @@ class RowState(enum.StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
-    #: No program can say; whoever attests looks at it.
+    #: No program can tell; the person who attests looks.
     PERSON = "for a person"
     #: GitHub would have to be asked, and gave no usable answer.
     UNKNOWN = "not known"
@@ -333,7 +333,7 @@ class Gate(Model):
     candidates: Annotated[tuple[Candidate, ...], Field(strict=False)] = ()
     limits: LineList = ()
     looked: Annotated[datetime | None, Field(strict=False)] = None
-    #: The text that was judged; None where it cannot be made. It is no part of what is kept.
+    #: The judged text; None where none can be made. It is not written to JSON.
     body: Annotated[Body | None, Field(exclude=True)] = None
 
     def of(self, *states: RowState) -> list[Row]:

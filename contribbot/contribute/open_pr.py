@@ -385,7 +385,7 @@ class _Opening:
         place = self.place
         known = self.run.journal.publication(self.name, digest=self.patch.digest)
         every = self.github.pulls_from(place.upstream, place.owner, self.branch)
-        # One to another branch is a backport, unless it is ours.
+        # A pull request to another branch is a backport, unless it is ours.
         pulls = [it for it in every if it.number == known.number or it.base.ref == place.tip.name]
         pulls = sorted(pulls or every, key=lambda pull: pull.number == known.number, reverse=True)
         is_open = next((pull for pull in pulls if pull.state == "open"), None)
@@ -493,7 +493,7 @@ class _Opening:
         self._note_pull(pull)
 
     def _update(self, pull: PullRequest) -> None:
-        """Bring the pull request's text up to date, and comment on the changes."""
+        """Update the pull request's text, comment on changes, and mark a draft ready if asked."""
         draft, done = pull.draft, self.done
         self._update_text(pull)
         self._show(pull)

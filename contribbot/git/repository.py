@@ -246,7 +246,7 @@ class NewCommit:
     author: bytes
     committer: bytes
     message: bytes
-    #: Its whole tree; empty: that of the parent, with the entries.
+    #: The commit's whole tree; empty: the parent's tree with the entries.
     tree: str = ""
     #: Where it has no parent with an id: the number of its parent in the list.
     after: int = 0

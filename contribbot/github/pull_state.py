@@ -40,7 +40,7 @@ log: Final = logging.getLogger("contribbot.github")
 #: by REST.
 _PAGES: Final = 20
 _COMMITS: Final = 30
-#: GitHub's words for people who may decide on a pull request.
+#: GitHub's words for the maintainers of a repository.
 _MAINTAINERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _NO_OPINION: Final = frozenset({"COMMENTED", "PENDING"})
 _ACTIONS: Final = "github-actions"

@@ -39,7 +39,7 @@ from contribbot.verify.pipeline import Options, Watcher
 
 #: In the folder of moves: no patch has such a name.
 _STATE: Final = ".state.json"
-#: Beside a patch's resolution: the digest of the patch that it is of.
+#: Beside a resolution: the digest of the patch that was resolved.
 _OF: Final = "of"
 _DECISIONS: Final = {
     Text.CLEAN: Decision.MOVE,

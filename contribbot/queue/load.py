@@ -24,7 +24,7 @@ from contribbot.queue.transaction import consistent
 
 M = TypeVar("M", bound=BaseModel)
 
-#: Where an open work tree says what it is.
+#: The file in which an open work tree states its purpose.
 TREE_STATE: Final = ".git/contribbot.json"
 _HEADER: Final = re.compile(r"^\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY: Final = re.compile(r"^\s*([A-Za-z0-9_\"'.-]+)\s*=")

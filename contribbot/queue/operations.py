@@ -155,7 +155,7 @@ class OperationLog:
         for entry in self._entries():
             operation = entry.operation
             if entry.kind in {"state", "version"}:
-                # A state differs from what is before where files were changed by hand.
+                # A state differs from the one before where files were changed by hand.
                 if not entry.parent or not entry.differs:
                     continue
                 operation = operation.model_copy(update={"summary": "changed by hand"})

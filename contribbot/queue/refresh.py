@@ -25,7 +25,7 @@ from contribbot.queue.worktree import Drift, TreeCommits, WorkTree, find_tree, t
 from contribbot.run_folder import run_folder
 
 _TREE_PATH: Final = TypeAdapter[str](TreePath)
-#: Between the message and the diff of a patch file: what is for readers of the mail alone.
+#: Between the message and the diff of a patch file: notes for readers of the mail alone.
 _NOTES: Final = re.compile(rb"\n---\n(?P<notes>(?:(?!diff --git )[^\n]*\n)*)(?=diff --git )")
 _DIFFSTAT: Final = re.compile(rb" [^\n]+ \|[^\n]*| \d+ files? changed[^\n]*| \w+ mode \d+ [^\n]*")
 

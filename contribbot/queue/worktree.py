@@ -89,7 +89,7 @@ _SHOWN: Final = 5
 class TreeState(Model):
     """The purpose of a work tree, kept in the tree's `.git`."""
 
-    #: Where it is open: the name of its patch; of the patches of a whole pin see `whole_pin`.
+    #: The tree's key: the name of its patch; for all patches of a pin see `whole_pin`.
     key: str
     kind: Literal["edit", "replay"]
     #: The patches in it, lowest first.
@@ -541,7 +541,7 @@ def resolved_files(queue: Queue, name: str) -> tuple[PatchFile, ...]:
                 f"{tree.path}: the commit {done.marked[0]} adds the marks of a conflict (<<<<<<<)",
                 hint="resolve it, and amend the commit",
             )
-        # The tree goes when it is taken.
+        # The tree is removed when its commits are taken.
         untracked = tree.pending().untracked
         left = [*untracked, *(["what is stashed"] if tree.resolve("refs/stash") else [])]
         if left:
@@ -677,7 +677,7 @@ def abort(queue: Queue, key: str, *, force: bool = False) -> EditedTree:
         if not place.exists():
             raise not_open_error(queue, key)
         if not force or place.is_symlink():
-            # Where it is elsewhere, something else may be there by now.
+            # In a folder of the user's choice, something else may lie there by now.
             tree = WorkTree.read(place.resolve())
             if not force and (lost := _losses(tree)):
                 return EditedTree(patch=key, state="kept", path=printable(tree.path), lost=lost)
@@ -689,7 +689,7 @@ def _losses(tree: WorkTree) -> tuple[Loss, ...]:
     """Return the work that only this tree has."""
     try:
         pending, waiting = tree.pending(), tree.unfinished()
-        # Also what is on other branches, or stashed.
+        # Commits on other branches and in the stash, too.
         known = (tree.state.base, *tree.state.replayed, _SAVED_REF)
         commits = tree.commits("HEAD", "--all", "--not", *known)
     except CommandError as error:

@@ -135,7 +135,7 @@ def elsewhere(upstream: Upstream, source: GitSource) -> Iterator[Remote]:
         yield remote
 
 
-#: Where the fetch puts what it got, until it is known to be the right thing.
+#: The ref of the fetched commit, until the commit is known to be the right one.
 _INCOMING: Final = "refs/incoming/pin"
 
 
