@@ -186,21 +186,21 @@ _OWNERS: Final = {
     "HSA_": "torch",
     "ROCR_": "torch",
 }
-#: The package of an upstream, where it has another name.
+#: The package of an upstream whose package has another name than the upstream.
 _PACKAGES: Final = {"pytorch": "torch"}
 _NAME: Final = rf"\b({'|'.join(_OWNERS)})[A-Z0-9_]+"
-#: Code, and what configures it: documents and shell scripts set variables, and read none.
+#: The endings of code and build files; documents and shell scripts only set variables.
 _ENDINGS: Final = ("py", "pyx", "c", "cc", "cpp", "cu", "cuh", "h", "hip", "hpp", "rs", "cmake")
 _SOURCES: Final = (*(f"*.{ending}" for ending in _ENDINGS), "*CMakeLists.txt")
 _ROCM: Final = Path("/opt/rocm/lib")
-#: How alike (difflib) two names are for the one to be meant by the other.
+#: The similarity (difflib) from which a name is proposed for a misspelled name.
 _ALIKE: Final = 0.75
 
 
 def silent_switches(
     environment: Mapping[str, str], patches: Sequence[Patch]
 ) -> Iterator[SilentSwitch]:
-    """Yield the variables that are set and not read by any pin and package that is here."""
+    """Yield the set variables that no local pin and no installed package reads."""
     names = [name for name in sorted(environment) if re.match(_NAME, name)]
     here, read = _pinned(patches) if names else (set(), set())
     for name in names:

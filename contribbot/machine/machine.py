@@ -35,7 +35,7 @@ _PACKAGES: Final = (
     "numpy",
     "pytest",
     "torch",
-    # The same modules come under several names, by who built them.
+    # Builds of the same module have different distribution names.
     "triton",
     "triton-rocm",
     "pytorch-triton-rocm",
@@ -79,13 +79,13 @@ def visible(found: tuple[Gpu, ...], names: tuple[str, ...]) -> tuple[Gpu, ...]:
 
 
 _CUDA: Final = "CUDA_VISIBLE_DEVICES"
-#: HIP reads CUDA's variable where its own is empty (ROCm, "GPU isolation techniques"). Both
-#: count within what `ROCR_VISIBLE_DEVICES` leaves, which stays as it is.
+#: HIP reads CUDA's variable where HIP's own is empty (ROCm, "GPU isolation techniques"). Both
+#: variables number the GPUs that `ROCR_VISIBLE_DEVICES` leaves visible.
 HIDING: Final = ("HIP_VISIBLE_DEVICES", _CUDA)
-#: The kernel driver's list of AMD devices (Linux amdkfd, sysfs), and what programs open.
+#: The kernel driver's list of AMD devices (Linux amdkfd, sysfs), and the device file.
 KFD: Final = Path("/sys/class/kfd/kfd/topology/nodes")
 KFD_DEVICE: Final = Path("/dev/kfd")
-#: Seconds for nvidia-smi: a driver that hangs keeps it for ever.
+#: The time limit of nvidia-smi in seconds: with a driver that hangs, nvidia-smi hangs, too.
 _SECONDS: Final = 20.0
 
 
@@ -122,7 +122,7 @@ def nvidia_gpus() -> tuple[Gpu, ...]:
     if shutil.which("nvidia-smi") is None:
         return ()
     output = b""
-    with contextlib.suppress(MachineError):  # it is there, and its driver does not answer
+    with contextlib.suppress(MachineError):  # nvidia-smi exists, and the driver does not answer
         # A name may hold commas, so it comes last.
         query = [
             "nvidia-smi",
@@ -170,11 +170,11 @@ def one_gpu(index: int, count: int, *, hip: bool, environment: Mapping[str, str]
             f"{name}={environment[name]}: torch sees {count} GPUs",
             hint=f"name each GPU once in {name}, or unset it",
         )
-    # Both, and the same: some programs refuse to run where they differ.
+    # Both variables get the same value: some programs refuse to run where the values differ.
     return dict.fromkeys(names, devices[index])
 
 
-#: Bytes that a disk must still take for it not to be full.
+#: The free space in bytes below which a disk is full.
 _ROOM: Final = 64 * 2**20
 
 
@@ -195,7 +195,7 @@ def is_full(folder: Path) -> bool:
 JOB: Final = "CONTRIBBOT_JOB"
 IMAGE: Final = "CONTRIBBOT_IMAGE"
 FLAGS: Final = "CONTRIBBOT_CONTAINER_FLAGS"
-#: The variables that give what a run is (GitHub's documentation, "Variables reference").
+#: The variables that describe a run (GitHub's documentation, "Variables reference").
 _RUN: Final = {
     "run_id": "GITHUB_RUN_ID",
     "attempt": "GITHUB_RUN_ATTEMPT",
@@ -299,7 +299,7 @@ def versions(modules: tuple[str, ...]) -> dict[str, str]:
 
 
 class PackageChange(NamedTuple):
-    """A package whose version is another than before; empty: not installed, or not one alone."""
+    """A package whose version has changed; empty version: not installed, or several packages."""
 
     name: str
     before: str
@@ -311,10 +311,10 @@ class Packages(Model):
 
     versions: dict[str, str] = Field(default_factory=dict)  # of each distribution that was imported
     absent: Many[str] = ()  # the modules that were looked for in vain
-    installed: str = ""  # the digest of all, where it cannot be told which were imported
+    installed: str = ""  # the digest of all packages, where the imported packages are unknown
 
     def change(self) -> PackageChange | None:
-        """Return the first difference from what is installed now."""
+        """Return the first difference from the packages that are installed now."""
         for name, before in self.versions.items():
             try:
                 now = importlib.metadata.version(name)

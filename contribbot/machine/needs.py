@@ -22,7 +22,7 @@ _TORCH: Final = Lack(
 INSTALLS: Final = {
     "aiter": "git clone --recursive https://github.com/ROCm/aiter.git && cd aiter && "
     "python3 setup.py develop",
-    "expecttest": "python -m pip install expecttest",  # what PyTorch's own tests are written with
+    "expecttest": "python -m pip install expecttest",  # a package that PyTorch's own tests use
     "torch": "python -m pip install torch",
     "triton": INSTALL,
 }

@@ -16,16 +16,16 @@ _TAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 class Model(BaseModel):
     """A value that is checked when it is made and never changes after."""
 
-    # Few of all models are needed by one command: each is built when it is first used.
+    # A command uses few of the models: pydantic builds each model at its first use.
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
-#: The words for a text that has a form, by its pattern: messages have the words.
+#: The words by which messages name the form of a text, by the pattern of the form.
 FORMS: Final[dict[str, str]] = {}
 
 
 def form(pattern: str, words: str, *, max_length: int | None = None) -> StringConstraints:
-    """Return the constraint of a text, and keep the words for a text of another form."""
+    """Return a constraint by a pattern; messages name the form of a text by `words`."""
     FORMS[pattern] = words
     return StringConstraints(pattern=pattern, max_length=max_length)
 
@@ -36,14 +36,14 @@ Loose = Annotated[T, Field(strict=False)]
 #: JSON and TOML have lists only; models hold tuples, which cannot change.
 Many = Annotated[tuple[T, ...], Field(strict=False)]
 Some = Annotated[tuple[T, ...], Field(strict=False, min_length=1)]
-#: A line of text with something on it.
+#: A line of text that is not blank.
 Line = Annotated[
     str,
     StringConstraints(min_length=1),
     form(r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$", "one line with text in it"),
 ]
 Time = Loose[datetime]
-#: Prose with something in it.
+#: Prose that is not blank.
 Prose = Annotated[str, StringConstraints(min_length=1), form(r"\S", "text")]
 #: A name that is safe as a folder, a ref and an argument.
 Name = Annotated[
@@ -53,7 +53,7 @@ Name = Annotated[
 
 
 def _is_ref(tag: str) -> str:
-    """Refuse what git refuses as the last part of a ref (git-check-ref-format)."""
+    """Refuse a tag that git refuses as the last part of a ref (git-check-ref-format)."""
     if not _TAG.fullmatch(tag) or ".." in tag or tag.endswith((".", ".lock")):
         raise ValueError("not a tag's name: letters, digits and . _ + - only, none of them first")
     return tag

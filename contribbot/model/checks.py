@@ -49,7 +49,7 @@ EMULATED: Final = "emulated:"
 
 
 def is_emulated(target: str) -> bool:
-    """Say whether a target is emulated, and no hardware."""
+    """Return whether a target is an emulated GPU."""
     return target.startswith(EMULATED)
 
 
@@ -63,19 +63,19 @@ CheckFile = Annotated[str, AfterValidator(_is_a_test)]
 VariableName = Annotated[str, form(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable")]
 VariableValue = Annotated[str, form(r"^[^\x00]*$", "text without a NUL")]
 Environment = dict[VariableName, VariableValue]
-#: Without what pytest, Python or the loader takes orders by.
+#: A check's variables; names by which pytest, Python or the loader take orders are refused.
 CheckEnvironment = dict[Annotated[VariableName, AfterValidator(_is_the_checks_own)], VariableValue]
 Seconds = Annotated[float, Field(gt=0, le=86_400, strict=False)]
-#: A version on a package index. Compared as text, so it is written as the archive writes it.
+#: A version on a package index, spelled as in the name of its archive: versions compare as text.
 Version = Annotated[str, form(r"^[A-Za-z0-9.!+_-]+$", "a version such as 2.9.1")]
 
-#: A failure of no particular kind; a stated reason must tell itself from it.
+#: A failure of no particular kind, which no stated reason may match.
 _NO_REASON: Final = "Error: x"
 Expectation = Literal["fail-to-pass", "pass-to-pass"]
 
 
 def stated_line(reason: str, message: str) -> str:
-    """Return the line of a failure that holds the stated reason, or its first."""
+    """Return the line of a message that matches the stated reason, or else the first line."""
     lines = message.splitlines() or [""]
     return next((line.strip() for line in lines if re.search(reason, line)), lines[0])
 
@@ -115,7 +115,7 @@ class Needy(Model):
 
     @property
     def target(self) -> str:
-        """The hardware that it runs on: `cpu`, `cuda` or a gfx target."""
+        """The hardware that the entry runs on: `cpu`, `cuda` or a gfx target."""
         return next(need for need in self.requires if not need.startswith("python:"))
 
     @property
@@ -168,7 +168,7 @@ class Hipify(Stated):
 
 
 class Compile(Stated):
-    """A source compiled for AMD targets; `reason` is searched in the error, or what is not met."""
+    """A source compiled for AMD targets; `reason` must match the error or the broken condition."""
 
     name: Name
     kind: Literal["hip", "triton"] = "hip"
@@ -187,10 +187,10 @@ class Compile(Stated):
     signature: dict[str, Line] = Field(default_factory=dict)
     constants: dict[str, JsonValue] = Field(default_factory=dict)
     num_warps: Annotated[int, Field(ge=1, le=32)] = 4
-    #: While the file of a Triton kernel is imported. No digest of checks has it where it is empty,
-    #: so that a record from before this key is fresh.
+    #: Variables for the import of a Triton kernel's file. An empty `env` is in no digest of checks,
+    #: so that records older than this key stay fresh.
     env: CheckEnvironment = Field(default_factory=dict, exclude_if=operator.not_)
-    #: Empty: the first release that the pin states. No digest of checks has it where it is empty.
+    #: The release of Triton; empty: the pin's first release, and no key in the digest of checks.
     triton: Version | Literal[""] = Field(default="", exclude_if=operator.not_)
 
     @model_validator(mode="after")
@@ -230,21 +230,21 @@ class ErrorCheck(Check):
 class Numerics(ErrorCheck):
     """An error check on hardware; `compile`: torch.compile compiles the judged function."""
 
-    #: No digest of checks has it where it is false, as `Compile.env`.
+    #: Whether torch.compile compiles the judged function; false is in no digest of checks.
     compile: bool = Field(default=False, exclude_if=operator.not_)
 
 
 class EmulatedCheck(Check):
     """An `[[emulated]]` for one of its targets: a check on the processor."""
 
-    #: The entry that makes the code of its kernels; empty: the tree launches its own.
+    #: The `[[compile]]` whose kernels the check launches; empty: the tree launches its own kernels.
     compile: Name | Literal[""] = ""
     triton: Version | Literal[""] = Field(default="", exclude_if=operator.not_)
     emulated: GfxTarget
 
     @property
     def title(self) -> str:
-        """Its name and target."""
+        """The check's name and emulated target."""
         return f"{self.name} for {EMULATED}{self.emulated}"
 
 
@@ -281,7 +281,7 @@ class Emulated(Stated):
 
     @property
     def checks(self) -> tuple[EmulatedCheck, ...]:
-        """The entries, one for each target."""
+        """The checks of this entry, one for each target."""
         kind = EmulatedCheck if self.fudge is None else EmulatedNumerics
         stated = self.model_dump(exclude={"targets"}, exclude_none=True)
         if self.fudge is None:
@@ -299,7 +299,7 @@ class Bench(Needy):
     at_least: Positive
     memory_at_most: Positive | None = None
     rounds: Annotated[int, Field(ge=6, le=200)] = 9
-    #: Whether torch.compile compiles both sides. No digest of checks has it where it is false.
+    #: Whether torch.compile compiles both sides; false is in no digest of checks.
     compile: bool = Field(default=False, exclude_if=operator.not_)
     timeout: Seconds = 600.0
     env: CheckEnvironment = Field(default_factory=dict)
@@ -312,7 +312,7 @@ class Bench(Needy):
 
 
 class Build(Stated):
-    """Something that is compiled from the base and from the patched tree, for checks to load."""
+    """A product that is built from the base and from the patched tree, for checks to load."""
 
     name: Name
     way: Literal["extension", "full"]

@@ -32,7 +32,7 @@ from contribbot.model.record import (
 
 
 class Gpu(Model):
-    """One GPU."""
+    """A GPU of a machine: its vendor, target, name and driver."""
 
     vendor: str
     target: str
@@ -41,7 +41,7 @@ class Gpu(Model):
 
 
 class Machine(Model):
-    """The facts that an outcome may depend on, beside its inputs."""
+    """The facts of a machine on which an outcome may depend, beside the outcome's inputs."""
 
     system: str
     cpu: str
@@ -60,18 +60,18 @@ class Machine(Model):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over all facts, in hexadecimal."""
+        """SHA-256 over all facts of the machine, in hexadecimal."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
     def slug(self) -> str:
-        """A short name for files, such as `x86_64-cpu-1a2b3c4d`. Says nothing of its owner."""
+        """The machine's short name in file names, such as `x86_64-cpu-1a2b3c4d`; anonymous."""
         kind = "-".join(dict.fromkeys(gpu.target for gpu in self.gpus)) or "cpu"
         return f"{self.system.split()[-1]}-{kind}-{self.fingerprint[:8]}"
 
 
 class Outcome(enum.StrEnum):
-    """The end of a proof."""
+    """The outcome of a stage on one target."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -81,18 +81,18 @@ class Outcome(enum.StrEnum):
     SKIPPED = "skipped"
 
 
-#: Outcomes of what was really done.
+#: Outcomes of stages that really ran.
 SEEN: Final = frozenset({Outcome.PASSED, Outcome.FAILED})
 
 
 class Verdict(enum.StrEnum):
     """The verdict on one patch by its outcomes on this machine."""
 
-    #: All that can run here passed, and something went from red to green by what the patch adds.
+    #: All that can run here passed, and an entry proves the patch: from red to green, or faster.
     PROVED = "proved"
     #: A claim was tested, and is false.
     REFUTED = "refuted"
-    #: Nothing failed, but nothing was shown to go from red to green either.
+    #: No entry failed, and no entry proves the patch.
     INCOMPLETE = "incomplete"
     #: Checks without a change: some failed as stated, or all passed.
     REPRODUCED = "reproduced"
@@ -100,7 +100,7 @@ class Verdict(enum.StrEnum):
 
     @property
     def settled(self) -> bool:
-        """Whether the question that a patch stands for has its answer."""
+        """Whether the verdict answers the patch's question, instead of leaving work to do."""
         return self not in {Verdict.REFUTED, Verdict.INCOMPLETE}
 
 
@@ -109,7 +109,7 @@ class PatchFault(enum.StrEnum):
 
     #: A file of the patch is invalid.
     INVALID = "invalid"
-    #: The patch is being written: it has no commit, or states nothing that could prove it.
+    #: The patch is being written: the patch has no commit, or states no proof.
     UNFINISHED = "unfinished"
 
 
@@ -129,22 +129,22 @@ class StageResult(Model):
     runner_fault: RunnerFault | None = None
     preflight: PreflightRecord | None = None
     patch_fault: Loose[PatchFault] | None = None
-    #: None: there is nothing to report beside the reason.
+    #: The facts that the stage reports beside the reason; None: no facts.
     details: StageDetails | None = None
 
     @classmethod
     def stage_name(cls) -> str:
-        """Return the name of the stage whose outcomes these are."""
+        """Return the name of the stage whose outcomes have this class."""
         return str(cls.model_fields["stage"].default)
 
     @property
     def unit(self) -> tuple[str, str, str]:
-        """Its stage, label and target."""
+        """The outcome's stage, label and target."""
         return self.stage, self.label, self.target
 
     @property
     def sentence(self) -> str:
-        """Its reason without the label."""
+        """The outcome's reason without the label."""
         return self.reason.removeprefix(f"{self.label}: " if self.label else "")
 
     @property
@@ -261,12 +261,12 @@ NOT_A_GPU: Final = "emulated from AMD's instruction reference; not run on a GPU"
 
 #: Targets that every machine has.
 HOST_TARGETS = frozenset({"any", "cpu"})
-#: The stage that looks at a release without the patch: what fails there is no failure of anybody.
+#: The stage that runs checks on a release without the patch; its failures refute no patch.
 BEHAVIOUR = "behaviour"
 
 
 def need_of(name: str) -> tuple[str, str]:
-    """Return the stage, or nothing, and the target of a name as `--require` takes it."""
+    """Return the stage (or "") and the target of a `--require` name, such as `compile:gfx942`."""
     stage, _, target = name.partition(":") if not is_emulated(name) else ("", "", name)
     return (stage, target) if target else ("", stage)
 
@@ -285,12 +285,12 @@ SCHEMA: Final = "contribbot/evidence/"
 DETAILS: Final = "contribbot/evidence/v2"
 
 Result = Literal["PASSED", "WARNED", "FAILED"]
-#: Variables and files hold one line each.
+#: A line of at most 500 characters without control characters.
 _Words = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=500)]
 
 
 class DigestSet(Model):
-    """Digests of one thing, by in-toto's names of the algorithms."""
+    """Digests of a file, commit or tree, by in-toto's names of the algorithms."""
 
     sha256: Sha256 | None = None
     gitCommit: ObjectId | None = None  # noqa: N815  in-toto's spelling
@@ -298,14 +298,14 @@ class DigestSet(Model):
 
 
 class Resource(Model):
-    """A thing that took part (in-toto ResourceDescriptor)."""
+    """An input of a verification (in-toto ResourceDescriptor)."""
 
     name: str
     digest: DigestSet
 
 
 class RunOf(Model):
-    """The run of GitHub Actions that a record comes from, as Actions says."""
+    """The run of GitHub Actions that made a record, as reported by Actions."""
 
     run_id: Annotated[int, Field(ge=1)]
     attempt: Annotated[int, Field(ge=1)]
@@ -318,7 +318,7 @@ class RunOf(Model):
 
 
 class Container(Model):
-    """The container that something ran in, as the job that started it says."""
+    """The container in which a verification ran, as reported by its job."""
 
     image: Annotated[
         str,
@@ -395,13 +395,13 @@ RESULTS: Final[dict[Verdict, Result]] = {
 
 
 def pin_digest(pin: Pin, upstream: Upstream) -> str:
-    """Return the SHA-256 over a pin and what is known of its upstream, in hexadecimal."""
+    """Return the SHA-256 over a pin and its upstream's description, in hexadecimal."""
     text = pin.model_dump_json() + "\n" + upstream.model_dump_json()
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ...]:
-    """Return the names of the outcomes of one kind, each as `stage/check@target`."""
+    """Return the names of all results with this outcome, each as `stage/check@target`."""
     return tuple(
         "/".join(filter(None, (result.stage, result.label))) + f"@{result.target}"
         for result in stages

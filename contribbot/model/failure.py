@@ -22,7 +22,7 @@ _GAVE_UP: Final = "on the {side}, {detail}"
 
 
 class RunFailure(enum.StrEnum):
-    """A failure: a record's word, who is to blame, and the sentence for people."""
+    """A failure of a run: its word in records, the party to blame, and a sentence for people."""
 
     blame: Blame
     sentence: str
@@ -38,16 +38,16 @@ class RunFailure(enum.StrEnum):
     #: The run ended, and not as pytest does; or the run never stopped writing.
     CRASHED = "crashed", Blame.TREE, _DIED
     FIXTURE = "fixture", Blame.TREE
-    #: The tree imports a name that its own module does not have, or a module that is no Python.
+    #: The tree imports a name that a module of the tree lacks, or a module that is no Python.
     OWN_IMPORT = "own import", Blame.TREE, "the {side} imports what it does not have: {detail}"
-    #: The check's own mistake, or what it needs is not here.
+    #: The check has a mistake, or lacks a file or module that it needs.
     MISTAKE = "check", Blame.CHECK
     IMPORTS = "imports", Blame.CHECK, "the {side} imports what is not installed here: {detail}"
     NETWORK = "network", Blame.CHECK, "it needs the network on the {side}: {detail}"
     READ_ONLY = "read-only", Blame.CHECK, "it writes where no check may on the {side}: {detail}"
     #: Emulated code needs an instruction that is not modelled.
     UNMODELLED = "unmodelled", Blame.CHECK, "on the {side} it is not known: {detail}"
-    #: The session of tests was stopped before all tests had run.
+    #: The pytest session was stopped before all tests had run.
     STOPPED = "stopped", Blame.CHECK
     EMPTY = "empty", Blame.CHECK
     #: The check wrote into the tree, or a report that cannot be read.
@@ -74,8 +74,8 @@ RAISED: Final = frozenset(
     }
 )
 
-#: Words by which a fault makes itself known. The most telling first: what lies further down
-#: often follows from what lies above.
+#: Error messages by which a fault is recognized, the most telling message first: a message
+#: further down often follows from a fault further up.
 SIGNATURES: Final[dict[RunFailure, tuple[str, ...]]] = {
     RunFailure.DRIVER: (
         # hip/hip_runtime_api.h (35), CUDA Runtime API (cudaError, 35).
@@ -138,13 +138,13 @@ SIGNATURES: Final[dict[RunFailure, tuple[str, ...]]] = {
 }
 
 
-#: Characters of a line that are searched, at its beginning and at its end.
+#: The number of characters that are searched at the beginning and at the end of a line.
 _LONGEST: Final = 10_000
 
 
 def sign_in(texts: Iterable[str]) -> tuple[RunFailure, str] | None:
-    """Return the failure to which texts point by their most telling words, and the line."""
-    # A flood is one long line, or the same line again: searching all of it would take seconds.
+    """Return the failure of the most telling message in some texts, and the line of the message."""
+    # A flood of output is one long line, or one line repeated: a full search would take seconds.
     lines = (row.strip() for text in texts for row in text.splitlines())
     rows = dict.fromkeys(part for row in lines for part in (row[:_LONGEST], row[-_LONGEST:]))
     return next(

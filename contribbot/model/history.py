@@ -30,7 +30,7 @@ class VersionFile(Model):
 
 
 class VersionEvent(_Noted):
-    """The patch files became others; their bytes are in the operation log."""
+    """A change of the patch files, whose bytes are in the operation log."""
 
     event: Literal["version"] = "version"
     version: Annotated[int, Field(ge=1)]
@@ -89,7 +89,7 @@ class IntentEvent(_Published):
 
 
 class DoneEvent(_Published):
-    """GitHub has what an intent was about."""
+    """A confirmation that GitHub has carried out the request of an intent."""
 
     event: Literal["done"] = "done"
     what: Line

@@ -18,20 +18,20 @@ class Says(enum.StrEnum):
     PASSES = "passes"
     #: The entry fails, in every case as the patch states.
     FAILS = "fails"
-    #: The entry fails in another way, or asks for what no release has, which tells nothing.
+    #: The entry fails in another way, or needs what no release has: no answer.
     OTHER = "other"
-    #: This machine lacks something that the entry needs.
+    #: This machine lacks hardware or software that the entry needs.
     CANNOT = "cannot"
 
 
 class Need(enum.StrEnum):
     """Whether a release still needs a patch, by the outcomes of the patch's checks."""
 
-    #: Every entry passes without it.
+    #: Every entry passes without the patch.
     SUPERSEDED = "superseded"
-    #: Something passes without it, and something else does not, or cannot be run here.
+    #: Some entries pass without the patch; others fail, or cannot run here.
     PARTLY = "partly superseded"
-    #: Something still fails as stated, and nothing passes.
+    #: At least one entry still fails as stated without the patch, and no entry passes.
     NEEDED = "needed"
     #: Neither a pass nor a failure was seen.
     UNCLEAR = "unclear"
@@ -92,13 +92,13 @@ class Behaviour(Model):
         return "; ".join(parts)
 
 
-#: `breaks`: the first point at which a patch's text does not apply; `unneeded`: the first
-#: at which its checks pass without it.
+#: `breaks`: the first point at which a patch's text does not apply; `unneeded`: the first point
+#: at which the patch's checks pass without the patch.
 Question = Literal["breaks", "unneeded"]
 
 
 class Step(Model):
-    """A release or commit, and the answer there."""
+    """The answer of a bisection at one release or commit."""
 
     at: str
     says: Literal["before", "after", "skipped"]
@@ -108,7 +108,7 @@ class Step(Model):
 
 
 class Bisection(Model):
-    """Where something changed."""
+    """The result of a bisection: the point at which the answer to its question changes."""
 
     patch: str
     upstream: str
@@ -123,7 +123,7 @@ class Bisection(Model):
 
 
 class Text(enum.StrEnum):
-    """Whether a patch applies to a release."""
+    """How a patch applies to a release."""
 
     #: The patch applies exactly.
     CLEAN = "clean"
@@ -141,11 +141,11 @@ class Text(enum.StrEnum):
 
 
 class TextState(Model):
-    """Whether a patch applies, and why."""
+    """How a patch applies, and the reason."""
 
     text: Loose[Text]
     why: str
-    #: Why it does not apply after the patches before it, the first of its pin; or empty.
+    #: The conflict of the patch with the earlier patches of its pin; or empty.
     clash: str = ""
 
 
@@ -182,7 +182,7 @@ class PatchStatus(Model):
     contribution: str
     due: Many[Due]
     versions: int
-    #: Why nobody is to propose it, and what has its change; empty: nothing is known of that.
+    #: Why the patch is not to be proposed, and what has its change; empty: no reason is known.
     superseded: str = Field(default="", exclude_if=operator.not_)
 
 
@@ -210,7 +210,7 @@ class Decision(enum.StrEnum):
 
 
 class ConflictSide(Model):
-    """A hunk, or a whole file, that does not fit, with its three sides."""
+    """A conflicting hunk, or a conflicting file, with its three sides."""
 
     headline: str
     patch_file: str

@@ -44,7 +44,7 @@ from contribbot.model.pin import Pin, Upstream
 
 
 def _no_lock(name: str) -> str:
-    """Refuse a part of a ref that git keeps for its locks."""
+    """Refuse a branch name with a part that ends with `.lock`, which git reserves for locks."""
     if any(part.endswith(".lock") for part in name.split("/")):
         raise ValueError("no part of a branch's name may end with .lock")
     return name
@@ -62,7 +62,7 @@ BranchName = Annotated[
     ),
     AfterValidator(_no_lock),
 ]
-#: The address of a place on the web that Markdown takes for a link as it is.
+#: A web address that Markdown turns into a link without escaping.
 Address = Annotated[
     str,
     form(
@@ -71,14 +71,14 @@ Address = Annotated[
         max_length=400,
     ),
 ]
-#: The keys of a `patch.toml` that state what proves it.
+#: The keys of a `patch.toml` that state the proof of the patch.
 PROOF: Final = ("checks", "hipify", "compile", "build", "numerics", "bench", "emulated")
-#: How prose starts that nobody has written yet: a new patch has a hint behind it.
+#: The start of prose that is still to be written, followed by a hint in a new patch.
 TODO: Final = "TODO: "
 
 
 class Expiry(Model):
-    """A condition under which a patch is no longer needed. Exactly one is given."""
+    """A condition under which a patch is no longer needed; exactly one of its fields is set."""
 
     release: Tag | None = None
     dependency: Line | None = None
@@ -111,7 +111,7 @@ class Contribution(Model):
     words: Prose | Literal[""] = ""
     breaking: Prose | Literal[""] = ""
     different: dict[Reference, Prose] = Field(default_factory=dict)
-    # Later keys are not there where they say nothing: attestations are bound to the digest.
+    # The digest leaves out later keys that are empty: attestations are bound to the digest.
     records: Address | Literal[""] = Field(default="", exclude_if=operator.not_)
     model_evaluation: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     summary: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
@@ -129,7 +129,7 @@ class Contribution(Model):
 
 
 class PatchSpec(Model):
-    """The content of a `patch.toml`; one that is being written may lack files, prose and proof."""
+    """The content of a `patch.toml`; an unfinished patch may lack files, prose and proof."""
 
     title: Line
     upstream: Name
@@ -137,17 +137,17 @@ class PatchSpec(Model):
     depends_on: Names = ()
     files: TreePaths = ()
     related: Many[Reference] = ()
-    # Somebody else's pull request, of which these commits are: nobody here may propose them.
+    # Another person's pull request, which has these commits: the patch may not be proposed.
     pull: Reference | None = Field(default=None, exclude_if=operator.not_)
-    # Somebody else's issue, which checks without a change show, or show to be gone.
+    # Another person's issue, which checks without a change reproduce, or show to be gone.
     reproduces: Reference | None = Field(default=None, exclude_if=operator.not_)
     problem: Prose | Literal[""] = ""
     root_cause: Prose | Literal[""] = ""
     solution: Prose | Literal[""] = ""
     expires_when: Many[Expiry] = ()
-    # Why it stays although its upstream has it; in no digest of proof.
+    # Why the patch stays although its upstream has the change; in no digest of proof.
     kept: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
-    # Where its upstream turned the change down, and why; in no digest of proof.
+    # Where the patch's upstream turned the change down, and why; in no digest of proof.
     turned_down: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     checks: Many[Check] = ()
     hipify: Hipify | None = None
@@ -155,7 +155,7 @@ class PatchSpec(Model):
     build: Many[Build] = ()
     numerics: Many[Numerics] = ()
     bench: Many[Bench] = ()
-    # Not there where it says nothing: the digest of checks is over the text.
+    # Left out where empty: the digest of checks is over the text.
     emulated: Many[Emulated] = Field(default=(), exclude_if=operator.not_)
     contribution: Contribution = Contribution()
 
@@ -215,12 +215,12 @@ class PatchSpec(Model):
 
     @property
     def theirs(self) -> str:
-        """Somebody else's pull request or issue that the patch is a record for, or nothing."""
+        """Another person's pull request or issue that the patch records; empty: none."""
         return self.pull or self.reproduces or ""
 
     @property
     def units(self) -> tuple[tuple[str, str, str], ...]:
-        """Its entries for each of their targets, as stage, name and target."""
+        """The patch's entries for each of their targets, as stage, name and target."""
         return (
             *(("compile", each.name, target) for each in self.compile for target in each.targets),
             *(("build", each.name, target) for each in self.build for target in each.targets),
@@ -236,7 +236,7 @@ class PatchSpec(Model):
 
     @property
     def unproved(self) -> bool:
-        """Whether no entry states a proof of the patch."""
+        """Whether the patch has no entry that could prove it."""
         return not any(
             (
                 self.checks,
@@ -251,7 +251,7 @@ class PatchSpec(Model):
 
     @property
     def only_holds(self) -> bool:
-        """Whether nothing that is stated has to fail on the base."""
+        """Whether no entry has to fail on the base."""
         entries = (*self.checks, *self.compile, *self.build, *self.emulated)
         return all(entry.expect == "pass-to-pass" for entry in entries)
 
@@ -299,7 +299,7 @@ class PatchFile:
 
 @dataclass(frozen=True)
 class Patch:
-    """A patch of the queue with all that it consists of."""
+    """A patch of the queue: its `patch.toml`, pin, patch files and files of checks."""
 
     name: str
     folder: Path
@@ -308,7 +308,7 @@ class Patch:
     upstream: Upstream
     files: tuple[PatchFile, ...]
     support: tuple[PatchFile, ...]
-    #: The paths of the upstream that it touches: as patch.toml states them, or else its diffs.
+    #: The upstream's paths that the patch touches, from patch.toml or else from the diffs.
     paths: tuple[str, ...]
 
     @cached_property
@@ -318,7 +318,7 @@ class Patch:
 
     @cached_property
     def checks_digest(self) -> str:
-        """SHA-256 over the check files and what `patch.toml` states to be proved."""
+        """SHA-256 over the check files and the proof in `patch.toml`."""
         stated = self.spec.model_dump_json(include={"files", *PROOF})
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
 
@@ -330,7 +330,7 @@ class Patch:
 
     def files_for(self, entry: Check | Bench) -> tuple[PatchFile, ...]:
         """Return the files of `checks/` for a run of an entry: all but other entries' files."""
-        # Where a file that it gets names such a one, as an import does, it gets that too.
+        # A file of another entry is included where an included file names it, as an import does.
         others = {other.file for other in self.spec.runs()} - {entry.file}
         while True:
             files = tuple(file for file in self.support if file.name not in others)
@@ -345,7 +345,7 @@ class Patch:
 
 
 def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
-    """Return the work that a patch's verification is, as stage, label and target."""
+    """Return the units of work of a patch's verification, as stage, label and target."""
     hipified = patch.upstream.hipify is not None or patch.spec.hipify is not None
     return (
         ("source", "", "any"),
@@ -358,7 +358,7 @@ def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
 
 def digest_of(files: tuple[PatchFile, ...]) -> str:
     """Return the SHA-256 over names and contents, in hexadecimal."""
-    # Names and contents go in by digests: no two different sets of files give the same bytes.
+    # Names and contents are hashed first, so that different sets of files give different bytes.
     total = hashlib.sha256()
     for file in files:
         total.update(hashlib.sha256(os.fsencode(file.name)).digest())

@@ -83,7 +83,7 @@ Distribution = Annotated[
     str, form(r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$", "the name of a distribution")
 ]
 Day = Annotated[str, form(r"^\d{4}-\d\d-\d\d$", "a day such as 2026-11-29")]
-#: Python, ABI and platform tags, as a wheel's file name has them.
+#: The Python, ABI and platform tags in a wheel's file name.
 WheelTags = Annotated[
     str, form(r"^[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+$", "tags such as py3-none-any")
 ]
@@ -91,7 +91,7 @@ WheelTags = Annotated[
 #: The placeholder of the release in the pattern of a tag, and the characters around the release.
 _VERSION: Final = "{version}"
 _TAG_AROUND: Final = re.compile(r"[A-Za-z0-9._+-]*")
-#: How pytest tells a test by its file's name.
+#: The file names by which pytest recognizes tests.
 _TEST_NAME: Final = re.compile(r"(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 
 
@@ -139,12 +139,12 @@ SourceSpec = Annotated[
     SdistSource | WheelSource | GitSource | InstalledSource, Field(discriminator="kind")
 ]
 
-#: Their kinds, which pydantic puts into the place of an error.
+#: The kinds of sources, which pydantic puts into the location of an error.
 SOURCE_KINDS: Final = frozenset({"sdist", "wheel", "git", "installed"})
 
 
 class PinnedToolchain(Model):
-    """A release of Triton that a pin ships, and where that is read from."""
+    """A release of Triton that a pin ships, and the source of this fact."""
 
     triton: Version
     source: Line
@@ -158,7 +158,7 @@ class Pin(Model):
     tag: Tag
     commit: ObjectId | None = None
     sources: Some[SourceSpec]
-    #: No part of the base: a record names its own Triton.
+    #: The Tritons of the pin; not in the pin's digest, since a record names its own Triton.
     toolchains: Many[PinnedToolchain] = Field(default=(), exclude=True)
 
     @model_validator(mode="after")
@@ -184,7 +184,7 @@ class CommitRules(Model):
 
 
 def _names_the_version(tag: str) -> str:
-    """Refuse a tag's pattern from which no tag can be made."""
+    """Refuse a pattern of tags that does not have exactly one version in it."""
     if tag.count(_VERSION) != 1:
         raise ValueError(f"a tag's pattern holds {_VERSION} once")
     if not _TAG_AROUND.fullmatch(tag.replace(_VERSION, "", 1)):
@@ -193,7 +193,7 @@ def _names_the_version(tag: str) -> str:
 
 
 class ReleaseRecipe(Model):
-    """Where an upstream's releases are, and what of the repository their files hold."""
+    """The package index entry of an upstream's releases, and the folders that the releases hold."""
 
     distribution: Distribution
     tag: Annotated[str, AfterValidator(_names_the_version)] = "v{version}"
@@ -228,7 +228,7 @@ class Upstream(Model):
     release: ReleaseRecipe | None = Field(default=None, exclude=True)
 
     def is_test(self, path: str) -> bool:
-        """Say whether a file of its tree is a test: by its folder, or by its name for pytest."""
+        """Return whether a file of the tree is a test, by its folder or by its file name."""
         return path.startswith(tuple(f"{folder}/" for folder in self.tests)) or bool(
             _TEST_NAME.search(path)
         )

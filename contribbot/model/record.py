@@ -27,7 +27,7 @@ def _is_the_machines(kind: RunFailure) -> RunFailure:
 
 
 class RunnerFault(Model):
-    """The fault of a machine, by which an outcome says nothing of the patch."""
+    """A fault of the machine, because of which an outcome does not concern the patch."""
 
     kind: Annotated[Loose[RunFailure], AfterValidator(_is_the_machines)]
     said: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
@@ -50,16 +50,16 @@ class PreflightRecord(Model):
     #: Bytes on the device; 0: unknown.
     memory_free: Count = 0
     memory_total: Count = 0
-    #: The variables under which the GPU is the only visible one.
+    #: The environment variables that make this GPU the only visible GPU.
     visible: dict[str, str] = Field(default_factory=dict)
 
 
 class StageDetails(Model):
-    """The facts of one stage."""
+    """The facts that a stage records beside its outcome."""
 
     @property
     def logs(self) -> tuple[str, ...]:
-        """The digests of the logs that the details name."""
+        """The digests of the log files of this stage."""
         return ()
 
 
@@ -70,7 +70,7 @@ class SourceDetails(StageDetails):
     commit: ObjectId
     tree: ObjectId
     origin: str
-    #: The sources that were asked before, each with the reason of its failure.
+    #: The sources that failed earlier, each with the reason.
     failures: Many[str] = ()
 
 
@@ -86,7 +86,7 @@ class AppliedTrees(Model):
 
 
 class AppliedFile(Model):
-    """A patch file, and the commit that it became."""
+    """A patch file and its commit."""
 
     file: str
     commit: ObjectId
@@ -104,7 +104,7 @@ class ApplyDetails(StageDetails):
 
 
 class StyleDetails(StageDetails):
-    """The problems that refute a patch, and what a reviewer would mind."""
+    """The style problems that refute a patch, and the remarks that a reviewer may make."""
 
     problems: Many[str]
     minded: Many[str]
@@ -129,7 +129,7 @@ class SideRecord(Model):
 
 
 def step_failures(name: str, when: str, problems: Iterable[str]) -> tuple[FailureRecord, ...]:
-    """Return the problems of a step, which counts as one test."""
+    """Return the problems of a step as failures of a single test."""
     return tuple(FailureRecord(test=name, when=when, message=problem) for problem in problems)
 
 
@@ -138,7 +138,7 @@ class StatedDetails(StageDetails):
 
     expect: Expectation
     stated_reason: str
-    #: Whether a pass from red to green proves a patch by itself.
+    #: Whether a pass from red to green proves the patch without further entries.
     proof: bool = False
     base: SideRecord
     patched: SideRecord
@@ -170,7 +170,7 @@ class HipifyDetails(StatedDetails):
 class Numbers(NamedTuple):
     """The numbers of a kernel, in the order of a record (docs/compile.md)."""
 
-    vgprs: int  # of a lane; where the target has one file for both, accumulation registers too
+    vgprs: int  # registers of a lane; in a unified register file with the accumulation registers
     agprs: int
     sgprs: int  # of a wavefront
     lds: int  # bytes, as are scratch and code
@@ -178,8 +178,8 @@ class Numbers(NamedTuple):
     spills: int
     wavefront: int
     occupancy: int | None  # wavefronts that a SIMD can hold; None: the compiler does not say
-    code: int  # with what aligns it
-    instructions: int  # a pair issued at once is one
+    code: int  # bytes, with the padding for alignment
+    instructions: int  # a pair of dual-issued instructions is counted as one
 
 
 class ListingRow(NamedTuple):
@@ -187,12 +187,12 @@ class ListingRow(NamedTuple):
 
     title: str  # the kernel; without template arguments where there are several
     kernels: int
-    base: Numbers | None  # None: that side has it not
+    base: Numbers | None  # None: the side lacks the kernel
     patched: Numbers | None
 
     @property
     def changed(self) -> bool:
-        """Whether any number differs."""
+        """Whether any number of the kernel differs between base and patched tree."""
         return self.base != self.patched
 
     @property
@@ -231,7 +231,7 @@ class ListingTable(Model):
 
 
 class NamedCount(Model):
-    """A named instruction: the kernels that hold it, and how often they do."""
+    """The number of kernels with a named instruction, and of the instruction's occurrences."""
 
     kernels: Count
     times: Count
@@ -241,7 +241,7 @@ class CompileRecord(SideRecord):
     """The compile of one tree; the counts are of the kernels that the entry names."""
 
     seconds: Finite
-    #: Whether the result was remembered from an earlier compile.
+    #: Whether the result comes from the cache.
     remembered: bool
     #: Whether the tree lacks the source.
     absent: bool = False
@@ -255,7 +255,7 @@ class CompileRecord(SideRecord):
 
 
 class ToolchainRecord(Model):
-    """The compiler of a kernel, and what read its code and is in it."""
+    """The compiler of a kernel, and the tools that assembled and disassembled its code."""
 
     kind: str = ""
     name: str = ""
@@ -282,9 +282,9 @@ class BuildRecord(SideRecord):
 
     trouble: str
     seconds: Finite
-    #: Whether the product was there from an earlier build.
+    #: Whether the product of an earlier build was used.
     reused: bool
-    #: The key of the product in the cache; empty: there is none.
+    #: The key of the product in the cache; empty: no product.
     product: str
     sha256: str
     log_tail: str
@@ -296,7 +296,7 @@ class BuildDetails(StatedDetails):
     way: str
     compilers: Many[str]
     compiler_cache: str
-    #: The time that a recipe takes, as the upstream's description says.
+    #: The time that a recipe takes, by the upstream's description.
     takes: str = ""
     base: BuildRecord
     patched: BuildRecord
@@ -331,7 +331,7 @@ class RepeatRecord(Model):
 
 
 class Placed(StageDetails):
-    """The surroundings of what ran on this machine."""
+    """The environment of a check or bench that ran on this machine."""
 
     file: str
     threads: Count = 0
@@ -373,9 +373,9 @@ class Digests(Model):
 
     seed: int
     result: str
-    inputs: str  # of each input drawn until then, as it was before the result was computed
-    references: str  # of the references, or of what is expected
-    written: Many[str] = ()  # the inputs it overwrote
+    inputs: str  # of each input drawn before the result, with its value before the computation
+    references: str  # of the references, or of the expected values
+    written: Many[str] = ()  # the inputs that the computation overwrote
 
 
 class OutputRecord(Model):
@@ -398,8 +398,8 @@ class OutputRecord(Model):
     largest: Finite  # the largest magnitude in the reference
     ratio: Finite | None = None  # `max_abs` over the larger of `reference_abs` and `floor`
     vacuous: int = 0  # seeds that show nothing
-    why_vacuous: str = ""  # why one of them shows nothing, and what would
-    complaint: str  # why it does not pass, in one line; empty if it does
+    why_vacuous: str = ""  # why a vacuous seed shows nothing, and which inputs would
+    complaint: str  # why the result does not pass, in one line; empty: it passes
 
     @property
     def by_floor(self) -> bool:
@@ -408,13 +408,13 @@ class OutputRecord(Model):
 
     @property
     def badness(self) -> tuple[bool, int, float, int, float]:
-        """Orders results: the worst is the largest."""
+        """The key by which results are ordered: the worst result has the largest key."""
         ratio = self.ratio or 0.0
         return bool(self.complaint), self.non_finite, ratio, self.mismatches, self.max_abs
 
 
 class CellRecord(Model):
-    """One cell of a grid, judged."""
+    """The verdict on one cell of a numerics grid."""
 
     test: str  # without its folder
     cell: str
@@ -426,7 +426,7 @@ class CellRecord(Model):
 
     @property
     def ratio(self) -> float:
-        """The largest multiple of what decides among its results; 0 without one."""
+        """The largest `ratio` among the cell's results; 0: no result has a ratio."""
         return max((output.ratio or 0.0 for output in self.outputs), default=0.0)
 
     @property
@@ -440,14 +440,14 @@ class Totals(Model):
 
     cells: Count
     failed: Count
-    #: Cells without any result, with NaN or infinity, and results of another shape or dtype.
+    #: Cells without a result, cells with NaN or infinity, and results of another shape or dtype.
     silent: Count
     spoiled: Count
     odd: Count
     elements: Count
     mismatches: Count
     non_finite: Count
-    #: Elements that are compared bit by bit, and those of them that differ.
+    #: Elements that are compared bit by bit, and the number of differing elements.
     exact: Count
     differing: Count
     #: The largest error as a multiple of the reference's, and of the floor where that decides.
@@ -485,7 +485,7 @@ class NumericsDetails(CheckDetails):
     """The runs of a check that judges numbers."""
 
     numerics: NumericsRecord
-    #: Whether what was judged was compiled with torch.compile.
+    #: Whether torch.compile compiled the judged function.
     compile: bool = False
 
 
@@ -514,11 +514,11 @@ class CaseVerdict(enum.StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
-    #: The claim lies inside the interval, or too little was measured for one.
+    #: The claim lies inside the interval, or the measurements are too few for an interval.
     UNDECIDED = "undecided"
-    #: It could not be measured on this machine.
+    #: This machine could not measure the case.
     UNAVAILABLE = "unavailable"
-    #: It is a control: whatever was measured, the claim is not about it.
+    #: The case is a control, which the claim leaves out.
     CONTROL = "control"
 
 
@@ -534,16 +534,16 @@ class Ratio(Model):
 
 
 class CaseSide(Model):
-    """One tree in a case."""
+    """The measurements of one tree in a bench case."""
 
-    #: The peak of a call without its inputs; None: nobody measured it.
+    #: The peak memory of a call without the call's inputs; None: not measured.
     peak_bytes: Count | None = None
-    #: The sets of inputs that took turns.
+    #: The number of input sets among which the calls alternate.
     input_sets: Count
 
 
 class MeasuredSide(CaseSide):
-    """One tree in a case, measured: the time of a call, process by process."""
+    """The times of a call on one tree in a bench case, process by process."""
 
     seconds: Finite
     low: Finite
@@ -577,7 +577,7 @@ class MeasuredCase(BenchCase):
     rounds: Count
     pairs: Floats
     ratio: Ratio
-    #: Of calls as a program makes them, where those take longer than the GPU does.
+    #: The ratio of whole calls, where the host's part takes longer than the GPU's.
     called_ratio: Ratio | None = None
     memory_ratio: Finite | None = None
 
@@ -595,10 +595,10 @@ class BenchDetails(Placed):
 
     at_least: Finite
     memory_at_most: Finite | None = None
-    #: Whether what was timed was compiled with torch.compile.
+    #: Whether torch.compile compiled the timed function.
     compile: bool = False
     too_noisy: bool
-    #: Whether it proves the patch: a gain is claimed, and results were compared and are alike.
+    #: Whether the bench proves the patch: it claims a gain, and compared results are alike.
     proof: bool = False
     cases: Annotated[
         tuple[Annotated[MeasuredCase | BenchCase, Field(union_mode="left_to_right")], ...],

@@ -17,14 +17,14 @@ from contribbot.verify.patch_verdict import too_noisy
 
 #: Stages on hardware share one line of a cell; every other stage has its own.
 RUN: Final = "run"
-#: The words for what passed, and for what nobody did.
+#: By stage, the words for a pass and the words for an entry that was not run.
 _WORDS: Final = {
     RUN: ("passed", "not run"),
     "compile": ("compiled", "not compiled"),
     "build": ("built", "not built"),
     "emulate": ("emulated", "not emulated"),
 }
-#: Targets that are not AMD's: their titles, and what they are.
+#: The titles and descriptions of the targets that are not AMD's.
 _OTHERS: Final = {"cpu": ("CPU", "a processor"), "cuda": ("CUDA", "NVIDIA, not AMD")}
 
 
@@ -33,7 +33,7 @@ class Mark(enum.StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
-    #: Some passed, and none failed; the rest was not run.
+    #: Some entries passed, and none failed; the other entries were not run.
     PART = "part"
     NOISY = "noisy"
     #: An earlier state of the patch, its checks or its base passed.
@@ -49,12 +49,12 @@ class CellLine(Model):
     text: str
     passed: int
     stated: int
-    #: Whether the patch states something of it; of AMD's hardware, if it names a target of AMD's.
+    #: Whether the patch states an entry for the target; for AMD's GPUs, any target of AMD's counts.
     asked: bool = True
 
 
 class TargetCell(Model):
-    """One patch on one target."""
+    """The cell of a patch and a target in the report's table."""
 
     target: str
     title: str
@@ -62,7 +62,7 @@ class TargetCell(Model):
     lines: tuple[CellLine, ...] = ()
 
 
-#: The columns of the first page, with the word for what is open, and for what nobody asked.
+#: The first page's columns; the words for entries not run, and for a column without entries.
 PLACES: Final = {
     "CPU": ("not run", "not run"),
     "CUDA": ("not run", "not run"),
@@ -70,7 +70,7 @@ PLACES: Final = {
     "compiled": ("not compiled", "-"),
     "emulated": ("not emulated", "-"),
 }
-#: The mark of a column is the first that one of its lines has, with its word.
+#: The mark of a column is the first mark here that a line of the column has; with its word.
 _DECIDES: Final = {
     Mark.FAILED: "failed",
     Mark.PART: "partly",
@@ -88,7 +88,7 @@ def place_of(stage: str, target: str) -> str:
 
 
 def places_of(cells: Iterable[TargetCell]) -> tuple[CellLine, ...]:
-    """Sum up cells; a patch that is compiled or emulated for AMD's is asked on its GPUs, too."""
+    """Sum up cells; a patch that is compiled or emulated for AMD must run on AMD's GPUs, too."""
     found: dict[str, list[tuple[str, CellLine]]] = {title: [] for title in PLACES}
     for target, line in ((cell.target, line) for cell in cells for line in cell.lines):
         if line.stated:
@@ -119,7 +119,7 @@ def columns_of(patches: Iterable[Patch]) -> list[TargetCell]:
 
 
 def column(target: str) -> TargetCell:
-    """Return a target's cell before any patch's lines are in it."""
+    """Return the empty cell of a target, without any patch's lines."""
     how, _, name = target.rpartition(":")
     title, kind = _OTHERS.get(name, (name, "AMD"))
     if how:
@@ -134,9 +134,9 @@ def cell_of(
     stale: Iterable[Source],
     refuted: Iterable[Refutation] = (),
 ) -> TargetCell:
-    """Return the cell of a column by a patch's records, and by its refutations that stand."""
+    """Return the cell of a column by a patch's records and its standing refutations."""
     entries: dict[str, list[tuple[str, str]]] = {
-        "emulate" if is_emulated(empty.target) else RUN: []  # stands there in any case
+        "emulate" if is_emulated(empty.target) else RUN: []  # shown even without entries
     }
     for stage, label, target in units_of(patch):
         if target == empty.target:
@@ -167,7 +167,7 @@ def _results(sources: Iterable[Source], target: str) -> dict[tuple[str, str], li
 def _line(
     stage: str, entries: Sequence[list[StageResult]], before: Iterable[StageResult], *, failed: bool
 ) -> CellLine:
-    """Sum up entries by their outcomes in fresh records, and by all of stale records."""
+    """Sum up entries by the outcomes in fresh records, and by the outcomes in stale records."""
     outcomes = [{result.outcome for result in now} for now in entries]
     passed = sum(Outcome.PASSED in each and Outcome.FAILED not in each for each in outcomes)
     done, undone = _WORDS.get(stage, (f"{stage} passed", f"{stage} not run"))

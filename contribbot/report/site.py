@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 #: Rows of a sweep's table of tests.
 _MOST: Final = 200
-#: The file that says that a folder is a report's, and which files of it are.
+#: The file that marks a folder as a report and lists the report's files.
 _MARKER: Final = ".contribbot-report"
 _TEMPLATES: Final = Path(__file__).with_name("templates")
-#: Colours of the page, and what stands for each until the picture is drawn.
+#: Stand-ins for the page's colours, replaced by CSS variables once the picture is drawn.
 _TEXT, _QUIET, _PATCHED, _LIMIT, _GROUND = (f"#01010{number}" for number in range(1, 6))
 _CSS: Final = {
     _TEXT: "currentColor",
@@ -68,10 +68,10 @@ _STYLE: Final[dict[str, object]] = {
     "xtick.color": _QUIET,
     "xtick.labelcolor": _TEXT,
 }
-#: Inches: a phone shows it at nearly its own size.
+#: The width of a picture in inches, which a phone shows nearly unscaled.
 _WIDTH: Final = 4.6
 _LABEL: Final = 52
-#: Cases that get a row with their name; of more a line each, in the order of their speed.
+#: Up to so many cases have rows with names; more cases have a line each, ordered by speed.
 _NAMED: Final = 16
 #: Factors between smallest and largest: from the first on an axis is logarithmic, up to the second
 #: with ticks at 1, 2 and 5.
@@ -185,7 +185,7 @@ def page_environment() -> Environment:
         raise _lacking(error) from error
 
     def shown(value: object) -> object:
-        """Return text without control characters, and without those that turn a line round."""
+        """Return text without control characters and without marks of a line's direction."""
         if not isinstance(value, str) or isinstance(value, Markup):
             return value
         return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in value)
@@ -218,7 +218,7 @@ def _put(place: Path, files: dict[str, bytes]) -> None:
     """Put files into a folder, the index with its links last; remove old files."""
     marker = place / _MARKER
     old = marker.read_text("utf-8", "replace").splitlines() if marker.is_file() else []
-    # A run that is killed leaves a folder that says whose its files are.
+    # The marker goes first: a killed run leaves a folder that lists the report's files.
     names = "".join(f"{name}\n" for name in sorted({*old, *files}))
     write_atomically(marker, names.encode())
     for name in sorted(files, key=lambda name: name == "index.html"):
@@ -226,7 +226,7 @@ def _put(place: Path, files: dict[str, bytes]) -> None:
     for gone in (place / name for name in {*old} - {*files}):
         if gone.resolve().is_relative_to(place) and gone.is_file():
             gone.unlink()
-            with contextlib.suppress(OSError):  # others' files are in it
+            with contextlib.suppress(OSError):  # the folder holds other files
                 gone.parent.rmdir()
     write_atomically(marker, "".join(f"{name}\n" for name in sorted(files)).encode())
 
@@ -269,7 +269,7 @@ def intervals(key: str, cases: Sequence[MeasuredCase], at_least: float) -> str:
 
 
 def _draw(axes: Axes, row: int, case: MeasuredCase, *, named: bool) -> None:
-    """Draw a case; its name stands above the row, so that the picture can be narrow."""
+    """Draw a case, with its name above the row, so that the picture can be narrow."""
     ratio = case.ratio
     axes.plot([ratio.low, ratio.high], [row, row], color=_PATCHED, linewidth=2.5)
     axes.plot([ratio.median], [row], "o", color=_PATCHED, markersize=6 if named else 3)
@@ -282,7 +282,7 @@ def _draw(axes: Axes, row: int, case: MeasuredCase, *, named: bool) -> None:
 
 
 def _scale(axes: Axes, values: Sequence[float]) -> None:
-    """Set the scale: a logarithmic one for what lies far apart."""
+    """Set the scale of the axis, logarithmic where the values lie far apart."""
     ticker = _module("matplotlib.ticker")
     low, high = min(values), max(values)
     if high > _WIDE * low:
@@ -312,7 +312,7 @@ def _element(svg: str, key: str, title: str) -> str:
 
 
 def _module(name: str) -> ModuleType:
-    """Import what a report needs beyond contribbot's own dependencies."""
+    """Import a module that a report needs beyond contribbot's own dependencies."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -320,6 +320,6 @@ def _module(name: str) -> ModuleType:
 
 
 def _lacking(error: ImportError) -> MachineError:
-    """Return the error that says what a report needs, and how to have it."""
+    """Return the error that names the missing package and the command that installs it."""
     what = f"{error.name} is not installed, and a report needs it"
     return MachineError(what, hint=install("report"))

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from unidiff.patch import PatchedFile
 
 
-#: Of several records that tell of the same work, each outcome counts in this order.
+#: The order of outcomes: of several records about a unit, the first outcome here wins.
 _RANK: Final = (Outcome.FAILED, Outcome.PASSED, Outcome.UNAVAILABLE, Outcome.SKIPPED)
-#: Of verdicts of several machines the first counts.
+#: The order of verdicts: of several machines' verdicts, the first verdict here wins.
 _VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
 _UNSEEN: Final = "no fresh record"
 _ROWS: Final = 8
@@ -49,10 +49,10 @@ class PatchSummary(Model):
     upstream: str
     pin: str
     verdict: str
-    #: Why nobody is to propose it, and what has its change; or empty.
+    #: Why the patch is not to be proposed, and what has its change; or empty.
     superseded: str = ""
     turned_down: bool = False
-    #: Its pull request and the last that is known of it.
+    #: The patch's pull request and its last known state.
     pull_request: str
     #: The figure that tells most, or why nothing is proved.
     headline: str
@@ -64,7 +64,7 @@ class PatchSummary(Model):
 
 @dataclass(frozen=True)
 class UnitResult:
-    """One outcome, and the labels of the fresh records that say it."""
+    """An outcome of a unit, and the labels of the fresh records that agree on the outcome."""
 
     result: StageResult
     source: Source
@@ -93,7 +93,7 @@ class UnitResult:
 
 
 class RecordRow(NamedTuple):
-    """A record in a list, with its label where it can be read."""
+    """A record in a list; a readable record has a source with its label."""
 
     file: str
     record: Record
@@ -101,7 +101,7 @@ class RecordRow(NamedTuple):
 
     @property
     def published(self) -> bool:
-        """Whether its file stands beside the pages: a record that somebody changed does not."""
+        """Whether the report publishes the record's file: never a tampered record."""
         return self.source is not None and self.record.state in {State.FRESH, State.STALE}
 
 
@@ -115,7 +115,7 @@ class PatchStory:
     records: tuple[RecordRow, ...]
     entries: tuple[UnitResult, ...]
     events: tuple[Event, ...]
-    #: The verdict in a word, and the rest of the sentence that it begins.
+    #: The verdict in a word, and the rest of the sentence that the verdict begins.
     verdict: str
     line: str
     #: The worst state of the records, if one is not fresh: tampered before stale.
@@ -136,7 +136,7 @@ class PatchStory:
 
     @property
     def urgency(self) -> tuple[bool, int, bool]:
-        """The order of patches: failures first, patches that nobody is to propose last."""
+        """The key that orders patches: failures first, patches that are not to be proposed last."""
         order = (Verdict.REFUTED, _UNSEEN, Verdict.INCOMPLETE, Verdict.PROVED)
         return self.trouble != "tampered", order.index(self.verdict), bool(self.row.superseded)
 
@@ -151,13 +151,13 @@ class PatchStory:
         return [entry for entry, place in zip(self.entries, own, strict=True) if place == title]
 
     def of(self, stage: str) -> list[UnitResult]:
-        """Return the entries of a stage that saw something."""
+        """Return the entries of a stage that passed, failed or were too noisy."""
         own = [entry for entry in self.entries if entry.result.stage == stage]
         return [entry for entry in own if entry.result.outcome in SEEN or too_noisy(entry.result)]
 
     @property
     def proofs(self) -> list[list[UnitResult]]:
-        """Checks that go from red to green; targets with the same checks stand together."""
+        """Checks that go from red to green, grouped by equal results on several targets."""
         groups: dict[tuple[object, ...], list[UnitResult]] = {}
         for entry in self.entries:
             if went_red_to_green(entry.result) and entry.failures:
@@ -168,7 +168,7 @@ class PatchStory:
 
     @property
     def changes(self) -> Iterator[tuple[PatchedFile, str, str, bool]]:
-        """Yield files of its diffs: path, path in the release, and if the lines are those."""
+        """Yield each changed file, its two paths, and whether the release has the same lines."""
         moved = {path for low in self.below for path in low.paths}
         for file in self.patch.files:
             parts = [
@@ -184,7 +184,7 @@ class PatchStory:
 def tell(
     queue: Queue, patch: Patch, columns: Sequence[TargetCell], rows: Sequence[RecordRow]
 ) -> PatchStory:
-    """Read what is known of a patch."""
+    """Build the story of a patch from its records and journal."""
     fresh, stale = sources_of(rows, State.FRESH), sources_of(rows, State.STALE)
     refuted = refutations(queue, patch.name, [row.record for row in rows])
     entries = entries_of(patch, fresh)
@@ -247,7 +247,7 @@ def sources_of(rows: Iterable[RecordRow], state: State) -> list[Source]:
 
 
 def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
-    """Return records as a list shows them."""
+    """Return the records as numbered rows of a list."""
     rows: list[RecordRow] = []
     for number, record in enumerate(records, start=1):
         file = record.path.relative_to(queue.folder).as_posix()
@@ -259,7 +259,7 @@ def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
 
 
 def entries_of(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
-    """Return every unit of work once, as the fresh record tells that saw most of it."""
+    """Return each unit of work once, by the fresh record with the highest-ranked outcome."""
     order = {unit: place for place, unit in enumerate(units_of(patch))}
     known: dict[tuple[str, str, str], UnitResult] = {}
     for source in sources:

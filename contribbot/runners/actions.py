@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 WORKFLOW: Final = "verify.yml"
 #: Seconds between two looks at a run.
 PAUSE: Final = 15.0
-#: Bytes of an artifact's zip, and of its files, at most.
+#: The largest size in bytes of an artifact's zip, and of the zip's files together.
 PACKED: Final = 64 * 1024 * 1024
 UNPACKED: Final = 4 * PACKED
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
-#: A remote as git has it: `https://HOST/PATH`, `ssh://git@HOST/PATH`, or `git@HOST:PATH`.
+#: The address of a git remote: `https://HOST/PATH`, `ssh://git@HOST/PATH`, or `git@HOST:PATH`.
 _REMOTE: Final = re.compile(
     r"(?:\w+://)?(?:[^@/]*@)?(?P<host>[\w.-]+)(?::\d+(?=/))?[:/]+(?P<path>.+?)(?:\.git)?/?"
 )
@@ -68,7 +68,7 @@ def repository_of(folder: Path, server: Server, environment: Mapping[str, str] =
 
 @contextlib.contextmanager
 def connected(queue: Queue) -> Iterator[tuple[GitHub, str]]:
-    """Give GitHub and the name of a queue's repository there."""
+    """Give a GitHub client and the name of the queue's repository on GitHub."""
     server = find_server()
     name = repository_of(queue.folder, server)
     with connect(server=server) as github:
@@ -104,7 +104,7 @@ def read_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
 
 
 class JobState(Model):
-    """A job of a run: its state, and its runner where it has one."""
+    """A job of a run: the job's state, and its runner (empty: no runner yet)."""
 
     name: str
     state: str
@@ -160,10 +160,10 @@ def start(
 def watch(
     github: GitHub, repository: str, run_id: int, told: Callable[[JobState], None]
 ) -> Dispatched:
-    """Wait until a run is over; tell of each job that changes its state."""
+    """Wait until a run is over; call `told` for each job that changes its state."""
     before: set[JobState] = set()
     while True:
-        # The run first: the jobs of a run that is over do not change.
+        # The run is read before its jobs: the jobs of a run that is over do not change.
         run = read_run(github, repository, run_id)
         jobs = tuple(
             JobState(

@@ -89,7 +89,7 @@ class CellEnd(CellName):
 
 
 class RecordEnd(Model):
-    """A record of a run and its place in the queue; `kept`: the queue's own record stays."""
+    """The result of merging a record into the queue; `kept`: the queue's own record stays."""
 
     path: str
     job: str
@@ -143,7 +143,7 @@ class _Collection:
         self._queue, self._github, self._repository, self._run = queue, github, repository, run
         jobs = sorted(whole(run.jobs("all")), key=lambda job: job.run_attempt or 1)
         self._jobs: Mapping[str, WorkflowJob] = {job.name: job for job in jobs}
-        # A later attempt of a job leaves a second artifact of the same name.
+        # Every attempt of a job leaves an artifact of the same name; the latest artifact wins.
         listed = sorted(run.get_artifacts(), key=lambda artifact: artifact.id)
         self._artifacts = {artifact.name: artifact for artifact in listed}
         self._notes: list[str] = []
@@ -189,7 +189,7 @@ class _Collection:
         )
 
     def _plan(self) -> Plan:
-        """Return the plan of the run, which must be one of the queue that is here."""
+        """Return the plan of the run; refuse a plan that does not fit the local queue."""
         commit = self._run.head_sha[:12]
         try:
             plan = Plan.model_validate_json(self._files(PLAN_ARTIFACT).get("plan.json", b""))
@@ -235,7 +235,7 @@ class _Collection:
         return JobRecord(patch, file, content, details, problem)
 
     def _problems(self, details: Details, job: CiJob) -> Iterator[str]:
-        """Give each claim of a record that its job contradicts."""
+        """Yield each claim of a record that its job contradicts."""
         run, machine, container = details.run, details.machine, details.container
         this = (self._run.id, job.id, self._repository.casefold(), self._run.head_sha)
         if run is None or (run.run_id, run.job, run.repository.casefold(), run.commit) != this:
@@ -253,7 +253,7 @@ class _Collection:
                 yield f"it ran on {row.target}, and the plan has {job.target or 'no GPU'}"
 
     def _denial(self, path: Path) -> str:
-        """Return why gh denies that the run attested a record; empty where nobody can be asked."""
+        """Return why gh denies that the run attested a record; empty: gh does not deny it."""
         attest = self._jobs.get(_ATTEST)
         if attest is None or attest.conclusion != "success":
             note, denial = "the run attested no records", None
@@ -310,7 +310,7 @@ def _ended(cell: CellName, state: CellState, why: str, job: str = "") -> CellEnd
 
 
 def first_problem(error: Exception) -> str:
-    """Return the first problem of an artifact or model, in one line."""
+    """Return the first problem that an error of an artifact or model reports, in one line."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"[:300]
@@ -358,7 +358,7 @@ def shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
 
 
 def merge(queue: Queue, records: list[tuple[CiJob, JobRecord]]) -> tuple[RecordEnd, ...]:
-    """Write good records into the queue, unless a record there is as new or saw more."""
+    """Write good records into the queue, except where the queue's record is as new or saw more."""
     queue.local.mkdir(parents=True, exist_ok=True)
     with lock(queue.local / "collect.lock", "the merging of records"):
         return tuple(_merge(queue, job, record) for job, record in records)

@@ -33,7 +33,7 @@ def _by_digest(image: str) -> str:
 
 
 RocmVersion = Annotated[str, form(r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$", "a release such as 7.1")]
-#: The proof of a job: compiled for a target, or run on it.
+#: The proof of a job: the code is compiled for a target, or runs on the target.
 Kind = Literal["compile", "gpu"]
 Label = Annotated[
     str, form(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a label of letters, digits and . _ -")
@@ -119,7 +119,7 @@ class Runners(Model):
 
     @property
     def sets(self) -> tuple[RunnerSet | Hosted, ...]:
-        """All sets: the hosted set, and then those with a GPU."""
+        """All sets of runners: the hosted set first, then the sets with a GPU."""
         return (*((self.hosted,) if self.hosted else ()), *self.runners)
 
     @property
@@ -136,7 +136,7 @@ def is_version(wanted: str, machine: str) -> bool:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The runners of a queue, and the digest of their file."""
+    """The runners of a queue, and the digest of `runners.toml`."""
 
     path: Path
     runners: Runners
@@ -159,7 +159,7 @@ def load_fleet(folder: Path, *, needed: bool = True) -> Fleet:
 
 
 def restricted(fleet: Fleet, names: Sequence[str]) -> Runners:
-    """Return the runners of a fleet with one of some names: of a set, a target or a label."""
+    """Return the runners of a fleet that match a name: of a set, a target or a label."""
     runners = fleet.runners
     if not names:
         return runners

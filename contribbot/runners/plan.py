@@ -27,16 +27,16 @@ from contribbot.runners.fleet import (
 )
 from contribbot.verify.evidence import Record, State, read_records
 
-#: Jobs of one matrix at most (GitHub, "Actions limits").
+#: The largest number of jobs in one matrix (GitHub, "Actions limits").
 MOST_JOBS: Final = 256
-#: Patches of one job, where their number allows it.
+#: The largest number of patches in a job, unless the matrix would have too many jobs.
 _PATCHES: Final = 8
 #: The start of the names of contribbot's artifacts, and the artifact of the plan.
 PREFIX: Final = "contribbot-"
 PLAN_ARTIFACT: Final = "contribbot-plan"
 #: A job's name, safe as a file's name and in an expression of Actions.
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
-#: Stages on targets, as `verify --require` has them.
+#: Stages on targets, in the form of `verify --require`.
 Require = Some[Annotated[str, StringConstraints(pattern=r"^[a-z]+:gfx[0-9a-f]{3,5}$")]]
 #: Set, ROCm version and demands that the patches of a job share.
 _Group = tuple[str, str, tuple[str, ...]]
@@ -108,7 +108,7 @@ class CiJob(Model):
 
 
 class Plan(Model):
-    """The jobs of a run, and the cells that none of them has."""
+    """The jobs of a run, and the cells that no job covers."""
 
     type: Literal["contribbot/plan/v3"] = "contribbot/plan/v3"
     runners_sha256: Sha256
@@ -242,7 +242,7 @@ def record_outcome(record: Record, require: Iterable[str], rocm: str) -> Outcome
 
 
 def _jobs(queue: Queue, chosen: Runners, cells: Sequence[PlannedCell]) -> list[CiJob]:
-    """Give each cell to the first set of the file that offers it, and pack patches into jobs."""
+    """Give each cell to the first set of runners that offers the cell; pack patches into jobs."""
     groups: dict[_Group, list[list[PlannedCell]]] = {}
     own = {(each.kind, *offer): each for each in reversed(chosen.sets) for offer in each.offers}
     patches: dict[tuple[str, str, str], list[PlannedCell]] = {}

@@ -22,7 +22,7 @@ from contribbot.runners.fleet import load_fleet
 
 
 class Standing(enum.StrEnum):
-    """A workflow of a queue beside its template."""
+    """How a workflow of a queue compares with its template."""
 
     CURRENT = "current"
     MISSING = "missing"
@@ -52,9 +52,9 @@ GITHUBS_OWN: Final = "ubuntu-24.04"
 REQUIREMENTS: Final = ".github/contribbot-requirements.txt"
 FOLDER: Final = ".github/workflows"
 NAMES: Final = ("verify.yml", "rebase.yml", "open-pr.yml", "emulate.yml")
-#: The end of a line of a template that is filled in, and its value.
+#: A line of a template whose value contribbot fills in.
 _MARKED: Final = re.compile(r"^( *[a-z-]+: )(\S.*?)( # filled in: ([a-z]+))$", re.MULTILINE)
-#: Branches that GitHub's filter takes as they stand; in others it sees a pattern.
+#: Branch names that GitHub's filter takes literally; other names are patterns to GitHub.
 _BRANCH: Final = re.compile(r"(?!refs/)[A-Za-z0-9_][A-Za-z0-9_./-]*")
 
 
@@ -85,7 +85,7 @@ def look(queue: Queue, *, branch: str = "") -> tuple[Workflow, ...]:
 
 
 def install(queue: Queue, *, branch: str = "", force: bool = False) -> tuple[Workflow, ...]:
-    """Write the workflows of a queue, all of them or none."""
+    """Write all workflows of a queue in one transaction."""
     with transaction(queue.folder) as changes:
         workflows = look(queue, branch=branch)
         edited = [each.path for each in workflows if each.standing is Standing.EDITED]
