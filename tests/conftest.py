@@ -128,6 +128,8 @@ def _nothing_leaks(
     cache.mkdir()
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("CONTRIBBOT_CACHE", str(cache))
+    # matplotlib takes its folder once a process, and lists the machine's fonts there.
+    monkeypatch.setenv("MPLCONFIGDIR", str(_session_cache))
     # No test cuts the power; what kills processes starts programs, which do sync.
     monkeypatch.setattr(os, "fsync", lambda _file: None)
     for name in (
