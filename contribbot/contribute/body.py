@@ -141,29 +141,33 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
     }
     names["facts"] = facts_of(evidence)
 
-    def fill(text: str, place: Path) -> str:
-        """Fill a template in the sandbox."""
-        from jinja2 import TemplateError  # noqa: PLC0415  start-up time
-
-        try:
-            return _compiled(environment, text).render(names)
-        except (TemplateError, TypeError, AttributeError) as error:
-            line = getattr(error, "lineno", "")
-            what = f"{f'line {line}: ' if line else ''}not a template that can be filled"
-            hint = "docs/upstreams.md names what a template can use"
-            raise QueueError(f"{place}: {what}: {clean(str(error))}", hint=hint) from error
-
     _refuse_typed(where, contribution)
-    claims = (prose(fill(claim, where)) for claim in contribution.claims)
+    claims = (prose(_fill(environment, claim, where, names)) for claim in contribution.claims)
     names["claims"] = [" ".join(claim.split()) for claim in claims]
-    summary = fill(contribution.summary, where) or spec.problem.strip().partition("\n\n")[0]
+    summary = _fill(environment, contribution.summary, where, names)
+    summary = summary or spec.problem.strip().partition("\n\n")[0]
     names["summary"] = summary
-    filled = fill(template.text, template.path)
+    filled = _fill(environment, template.text, template.path, names)
     text = re.sub(r"\n{3,}", "\n\n", filled).strip() + "\n"
     if len(text) <= GITHUB_LIMIT:
         return text, summary
     why = f"the text has {len(text):,} characters, and GitHub takes {GITHUB_LIMIT:,}"
     raise QueueError(f"{where}: {why}", hint="shorten summary, root_cause or solution")
+
+
+def _fill(
+    environment: SandboxedEnvironment, text: str, place: Path, names: dict[str, object]
+) -> str:
+    """Fill a template in the sandbox."""
+    from jinja2 import TemplateError  # noqa: PLC0415  start-up time
+
+    try:
+        return _compiled(environment, text).render(names)
+    except (TemplateError, TypeError, AttributeError) as error:
+        line = getattr(error, "lineno", "")
+        what = f"{f'line {line}: ' if line else ''}not a template that can be filled"
+        hint = "docs/upstreams.md names what a template can use"
+        raise QueueError(f"{place}: {what}: {clean(str(error))}", hint=hint) from error
 
 
 def template_environment(queue: Queue) -> SandboxedEnvironment:
@@ -380,7 +384,7 @@ def make_comment(queue: Queue, name: str, github: GitHub | None = None) -> Comme
     commit = _commit(queue, patch)
     if github:
         _require_same(github, patch, commit)
-    names = {
+    names: dict[str, object] = {
         "evidence": evidence,
         "rows": comment_rows(evidence),
         "upstream": patch.upstream,
@@ -396,7 +400,10 @@ def make_comment(queue: Queue, name: str, github: GitHub | None = None) -> Comme
         "install": install("compile,emulate" if patch.spec.emulated else "compile"),
         "emulated": bool(evidence.of("emulate")),
     }
-    text = template_environment(queue).get_template("comment.md.j2").render(names).strip() + "\n"
+    where, environment = patch.folder / "patch.toml", template_environment(queue)
+    _refuse_typed(where, patch.spec.contribution)
+    names["summary"] = _fill(environment, patch.spec.contribution.summary, where, names)
+    text = environment.get_template("comment.md.j2").render(names).strip() + "\n"
     words = visible_words(text)
     for number, most, what in (
         (words, _COMMENT_WORDS, "words in sight"),

@@ -523,13 +523,15 @@ def comment_rows(evidence: Evidence) -> list[CommentRow]:
         before, after = _sides(figure)
         after = "no change" if evidence.patch.spec.reproduces else after
         compiler = toolchain_of(figure.facts)[0]
+        target = figure.target.replace(":", " ")
         if any(b"compile_hip" in file.content for file in evidence.patch.support):
             compiler = compiler or "clang, called by the check"
+            target = "emulated by the check" if figure.target in HOST_TARGETS else target
         elif isinstance(figure.facts, EmulateDetails):
             compiler = compiler or figure.facts.triton
         key = (plain(figure.name.replace("-", " ")), before, after, plain(compiler) or "-")
         place = "compiled for " if figure.stage == "compile" else ""
-        rows.setdefault(key, []).append(f"{place}{figure.target.replace(':', ' ')}")
+        rows.setdefault(key, []).append(f"{place}{target}")
     return [CommentRow(tuple(targets), *key) for key, targets in rows.items()]
 
 

@@ -68,6 +68,26 @@ def test_it_is_short_and_says_what_was_emulated(name: str, tmp_path: Path) -> No
     assert "maintainers@contribbot" not in comment.text
 
 
+def test_it_begins_with_the_summary(known: Toy, program: Program) -> None:
+    edit(known, *MARK)
+    stated = known.queue / TOML
+    said = stated.read_text()
+    table = "" if "[contribution]" in said else "\n[contribution]\n"
+    stated.write_text(said + table + 'summary = "Of `{{ tag }}` the sum <alone> was run."\n')
+    text = make_comment(load_queue(known.queue), "area").text
+    assert text.startswith("Of `v1.0` the sum &lt;alone> was run.\n\n| target |"), text
+    edit(known, "was run.", "is 4.08x as fast.")
+    ran = program("body", "area", "--comment", "--offline")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "summary: 4.08x is typed, and comes from no record" in ran.err
+
+
+def test_what_a_check_executes_is_not_said_to_be_the_cpus() -> None:
+    text = make_comment(load_queue(tracked_queue()), "llmm1-wave32").text
+    assert "| cpu |" not in text
+    assert text.count("\n| emulated by the check | ") == 2
+
+
 def test_hostile_output_does_nothing(toy: Toy, program: Program) -> None:
     describe(toy)
     check = (
