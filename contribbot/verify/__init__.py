@@ -1,1 +1,1 @@
-"""Verification: a pipeline over a registry of stages, and the evidence of what it saw."""
+"""Verification: a pipeline over a registry of stages, and the records of their outcomes."""

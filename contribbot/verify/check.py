@@ -44,9 +44,9 @@ from contribbot.verify.verdict import (
 )
 
 _WITH_TESTS: Final = "with the patch's own tests laid over it"
-#: The keys of `place_inputs` that are about the trees.
+#: The keys of `place_inputs` that describe the trees.
 TREES: Final = frozenset({"base", "tested", "patched", "python_roots", "overlay"})
-#: One check at a time uses an accelerator, of this process.
+#: The lock under which one check of this process at a time uses an accelerator.
 _ACCELERATOR: Final = threading.Lock()
 
 
@@ -59,21 +59,21 @@ class Placement(Protocol):
 
 @dataclass(frozen=True)
 class CheckRunner:
-    """How a stage runs its checks, and judges them."""
+    """The functions by which a stage runs and judges its checks."""
 
-    #: Says what two runs, on the base and on the patched tree, come to.
+    #: Judges a check by its runs on the base and on the patched tree.
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides
-    #: Says why a run in which all passed shows nothing; None: it does.
+    #: Judges a run in which all tests passed and nothing was shown; None: the run is good.
     vacuous: Callable[[CheckRun], Judgement | None] = lambda _run: None
-    #: Judges further what the runs come to.
+    #: Amends the judgement of the runs.
     settle: Callable[[Judgement], Judgement] = lambda judgement: judgement
-    env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
+    env: Mapping[str, str] = field(default_factory=dict)  # beside the check's own variables
     layout: Placement = place
-    #: Adds what a stage knows beside the runs to the record.
+    #: Adds the stage's own facts to the record.
     details: Callable[[CheckDetails, CheckRun, CheckRun], CheckDetails] = (
         lambda details, _base, _patched: details
     )
-    note: str = ""  # what a reason says of where it ran
+    note: str = ""  # the remark on the place of the run in a reason
 
 
 def check_unit(job: Job, check: Check, runner: CheckRunner) -> Unit:
@@ -93,7 +93,7 @@ def missing_for(job: Job, check: Check) -> str:
 
 
 def check_inputs(job: Job, check: Check, env: Mapping[str, str]) -> Inputs:
-    """Return what the outcome of a check depends on."""
+    """Return the inputs on which the outcome of a check depends."""
     return {
         "check": check.model_dump_json(),
         "checks": digest_of(job.patch.files_for(check)),
@@ -104,7 +104,7 @@ def check_inputs(job: Job, check: Check, env: Mapping[str, str]) -> Inputs:
 
 
 def check_probe(what: str, check: Check, runner: CheckRunner) -> Probe:
-    """Return what a fail-to-pass check is asked by of one tree."""
+    """Return the probe that asks a fail-to-pass check about one tree."""
     tools: Inputs = {
         "modules": {} if absent_modules(check) else {**versions(check.modules)},
         "accelerator": {**process.accelerator_environment()},
@@ -114,12 +114,12 @@ def check_probe(what: str, check: Check, runner: CheckRunner) -> Probe:
 
 
 def _ask(check: Check, runner: CheckRunner, job: Job, tree: str) -> TreeAnswer:
-    """Build what a check loads from one tree, and run it."""
+    """Build the product that a check loads, if any, from one tree, and run the check."""
     upstream = job.patch.upstream
     if missing := missing_here(job.machine, check):
         return TreeAnswer(Says.CANNOT, str(missing))
     if upstream.overlay and (note := overlay_note(release_of(upstream.overlay), job.patch.pin)):
-        # The installed package runs, and that is another release.
+        # The overlay runs the installed package, which is another release.
         return TreeAnswer(Says.CANNOT, f"it would run {note}: install that release")
     for build in job.patch.spec.build:
         if build.name == check.build:
@@ -134,7 +134,7 @@ def _ask(check: Check, runner: CheckRunner, job: Job, tree: str) -> TreeAnswer:
 
 
 def ask_run(check: Check, runner: CheckRunner, job: Job) -> TreeAnswer:
-    """Run a fail-to-pass check on a release, and say what that says."""
+    """Run a fail-to-pass check on a release, and return the release's answer."""
     run = run_one(job, check, runner, RunSide.RELEASE)
     judgement = judge_side(check, RunSide.RELEASE, run)
     number = len(run.ran)
@@ -154,7 +154,7 @@ def ask_run(check: Check, runner: CheckRunner, job: Job) -> TreeAnswer:
 
 
 def place_inputs(job: Job, what: Check | Bench) -> Inputs:
-    """Return what everything that runs on the two trees depends on."""
+    """Return the inputs on which every run on the two trees depends."""
     return {
         "build": [*builds.identity(job, what.build, what.target)] if what.build else [],
         "base": job.trees.base,
@@ -164,13 +164,13 @@ def place_inputs(job: Job, what: Check | Bench) -> Inputs:
         "overlay": {**releases(job.patch.upstream.overlay)},
         "threads": job.threads,
         "environment": {**process.clean_environment()},
-        # Of packages those count that the check's processes import: its finding has them.
+        # Imported packages are not inputs here: the check's finding lists them.
         "sources": installed_digest(sources=True),
     }
 
 
 def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
-    """Run a check on the base and on the patched tree, and again on the one that decides."""
+    """Run a check on the base and on the patched tree, and again on the deciding tree."""
     preflight, judgement, runs = run_both(job, check, runner)
     judgement = runner.settle(judgement)
     base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
@@ -234,7 +234,7 @@ def _details(job: Job, check: Check, judgement: Judgement, runs: Runs) -> CheckD
 
 
 def _is_given_code(check: Check) -> bool:
-    """Whether a check is given compiled code, and nothing of a tree."""
+    """Whether a check gets compiled code alone, and no files of a tree."""
     return isinstance(check, EmulatedCheck) and bool(check.compile)
 
 
@@ -242,8 +242,8 @@ def run_both(
     job: Job, check: Check, runner: CheckRunner
 ) -> tuple[PreflightRecord | None, Judgement, dict[RunSide, list[CheckRun]]]:
     """Return the pre-flight, the judgement of the runs, and the runs."""
-    # On an accelerator they run one after the other and alone: a fault on one side must not reach
-    # the other, nor another check.
+    # On an accelerator the sides run one after the other and alone: a fault on one side must not
+    # reach the other side, nor another check.
     places = _Places(job, check, runner)
     with _place_for(job, check) as preflight:
         if job.patch.spec.reproduces:
@@ -255,7 +255,7 @@ def run_both(
             both = [job.children.submit(places.run, side) for side in sides]
             base, patched = (future.result() for future in both)
             if patched.starved and not base.starved:
-                # They ran side by side: what the base had taken is free now.
+                # The sides ran in parallel: the base's run has freed its memory by now.
                 patched = places.supervised(RunSide.PATCHED)
         else:
             base, patched = (places.supervised(side) for side in (RunSide.BASE, RunSide.PATCHED))
@@ -268,14 +268,14 @@ def run_both(
 
 
 def run_one(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> CheckRun:
-    """Run a check on one tree, on an accelerator alone."""
+    """Run a check on one tree; on an accelerator, no other check runs meanwhile."""
     with _place_for(job, check):
         return _Places(job, check, runner).supervised(side)
 
 
 @contextlib.contextmanager
 def _place_for(job: Job, check: Check) -> Iterator[PreflightRecord | None]:
-    """Give a check its hardware, and the pre-flight of an accelerator."""
+    """Hold the accelerator while a check runs, and give the accelerator's pre-flight."""
     if check.target in HOST_TARGETS:
         yield None
         return
@@ -285,7 +285,7 @@ def _place_for(job: Job, check: Check) -> Iterator[PreflightRecord | None]:
 
 @dataclass
 class _Places:
-    """Where the sides of a check run."""
+    """The layouts in which the sides of a check run."""
 
     job: Job
     check: Check
@@ -293,7 +293,7 @@ class _Places:
     without_change: RunLayout | None = None
 
     def differ(self) -> bool:
-        """Prepare the patched tree without the change; say whether anything differs there."""
+        """Prepare the patched tree without the change; return whether a statement differs."""
         job = self.job
         if _is_given_code(self.check):
             return False
@@ -302,7 +302,7 @@ class _Places:
         return self.without_change is not None
 
     def supervised(self, side: RunSide, *, copy: bool = False) -> CheckRun:
-        """Run on a side; after what could be an accelerator's fault, see whose it is."""
+        """Run the check on a side; after a suspected fault of an accelerator, fly a pre-flight."""
         job, target = self.job, self.check.target
         run = job.children.submit(self.run, side, copy=copy).result()
         if run.suspicion is not None and not run.lacked and target not in HOST_TARGETS:
@@ -312,7 +312,7 @@ class _Places:
         return run
 
     def run(self, side: RunSide, *, copy: bool = False) -> CheckRun:
-        """Run on a side; for a thread of `children`."""
+        """Run the check on a side, in a thread of `children`."""
         job = self.job
         of_base = side in {RunSide.BASE, RunSide.RELEASE}
         tree = job.trees.base if of_base else job.trees.patched
@@ -329,17 +329,17 @@ class _Places:
                 warm=job.warm,
             )
         if run.lacked and not of_base and (run.starved or not is_full(job.scratch)):
-            # A module missing on the patched tree alone is the patch's doing.
+            # A module that is missing on the patched tree alone is missing because of the patch.
             run.suspicion = None
         meddled = job.altered(tree, copy=copy)
         if meddled and run.kind is None:
-            # Other checks saw a changed tree from then on: this run decides nothing.
+            # Other checks saw a changed tree after this run: this run decides nothing.
             run.kind, run.detail = RunFailure.MEDDLED, f"wrote into the tree: {meddled}"
         return run
 
 
 def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, over: str) -> str:
-    """Return the line that says what the runs of a check came to."""
+    """Return the reason of a check's outcome in one line."""
     reason = sentence(judgement)
     missing = max((run.missing[1:] for run in runs), key=len)
     if judgement.cause is Cause.BROKEN and missing:

@@ -29,7 +29,7 @@ _NAMES: Final = 20
 
 
 class CompiledCode(Model):
-    """The result of a compile for a target; the code object lies beside this file."""
+    """The result of a compile for a target, stored in JSON beside the code object."""
 
     target: str
     shared: int = 0  # bytes of LDS that a launch adds
@@ -37,13 +37,13 @@ class CompiledCode(Model):
 
 
 class NoKernelError(UsageError):
-    """A check is broken: the name that it has for a kernel fits no kernel, or several."""
+    """A check is broken: a name in the check fits no kernel, or several kernels."""
 
     contribbot_broken = True
 
 
 class NamedKernels(Mapping[str, Kernel]):
-    """A code object's kernels by C++ name, by symbol, or by the bare name of just one."""
+    """A code object's kernels by C++ name, by symbol, or by an unambiguous bare name."""
 
     def __init__(self, found: Mapping[str, Kernel], *, error: str = "") -> None:
         self._found = found
@@ -61,7 +61,7 @@ class NamedKernels(Mapping[str, Kernel]):
         return len(self._found)
 
     def __getitem__(self, name: str) -> Kernel:
-        """Return the kernel with a symbol or C++ name; NoKernelError: none or several have it."""
+        """Return the kernel with a symbol or C++ name; NoKernelError: no kernel, or several."""
         if self._error:
             raise UsageError(f"does not compile: {self._error}")
         if name in self._found:
@@ -85,7 +85,7 @@ _CODE: Final = pytest.StashKey[tuple[str, NamedKernels | None]]()
 
 @pytest.fixture(scope="session")
 def kernels(pytestconfig: pytest.Config) -> NamedKernels:
-    """The kernels of the tree."""
+    """The compiled kernels of the tree under test."""
     found = pytestconfig.stash[_CODE][1]
     if found is None:
         raise NoKernelError("no kernels: patch.toml names no `compile` for this check")
@@ -105,12 +105,12 @@ class _Fixtures:
     record: LaunchRecord
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Leave target and kernels where the fixtures find them."""
+        """Store target and kernels in pytest's stash for the fixtures."""
         config.stash[_CODE] = self.code
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
-        """Fail a test that went on after a launch had failed: the test's claim does not follow."""
+        """Fail a test that passes in spite of a failed launch: the test has not shown its claim."""
         __tracebackhide__ = True
         try:
             result = yield
@@ -125,12 +125,12 @@ class _Fixtures:
 
 
 class CodeFolder(_Fixtures):
-    """The code in a folder; `unstored` is called where kernels ran and none wrote to a tensor."""
+    """The code in a folder; `unstored` is called where no kernel that ran wrote to a tensor."""
 
     def __init__(self, folder: Path, unstored: Callable[[], None]) -> None:
         code = CompiledCode.model_validate_json((folder / "code.json").read_bytes())
         content = b"" if code.error else (folder / "code.o").read_bytes()
-        # A line table is many objects that stay: no collection looks at them, now or later.
+        # A line table has many permanent objects: the garbage collector must not visit the objects.
         gc.disable()
         found = load(content) if content else {}
         gc.freeze()
@@ -145,13 +145,13 @@ class CodeFolder(_Fixtures):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Report that kernels ran, and none wrote to a tensor."""
+        """Report that kernels ran without a write to a tensor."""
         if any(kernel.ran for kernel in self._each.values()) and not self.record.stored:
             self._unstored()
 
 
 class Device(_Fixtures):
-    """The emulated GPU in the place of `cuda`; reports that none was launched, or none stored."""
+    """The emulated GPU in place of `cuda`; reports that no kernel was launched, or none stored."""
 
     def __init__(
         self,
@@ -175,18 +175,18 @@ class Device(_Fixtures):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makemodule(self) -> None:
-        """Say why there is no GPU, before a file is imported that needs it."""
+        """Raise the error of the emulated GPU before pytest imports a file that needs the GPU."""
         if self._error:
             raise MachineError(self._error)
 
     def pytest_collection_finish(self) -> None:
-        """Forget the launches outside of tests."""
+        """Discard the launches that happened outside of tests."""
         self._gpu.launches, self.record.stored = 0, False
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, exitstatus: int
     ) -> None:
-        """Show how kernels were called, as a `[[compile]]` states it, where that is asked for."""
+        """Show the launches of kernels in the form of a `[[compile]]`, if the orders say so."""
         shown = self._launches == "always" or (self._launches == "failure" and exitstatus)
         for call in self._gpu.calls[:_MOST] if shown else ():
             terminalreporter.write_sep("-", "launched; as [[compile]] states it")
@@ -194,7 +194,7 @@ class Device(_Fixtures):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Report that no kernel was launched, or that none wrote to a tensor."""
+        """Report that no kernel was launched, or that no kernel wrote to a tensor."""
         if not self._gpu.launches:
             self._unlaunched()
         elif not self.record.stored:

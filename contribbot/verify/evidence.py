@@ -1,4 +1,4 @@
-"""Records: writing the statement of what a verification saw, and judging those that are kept."""
+"""Records of verifications: statements are made, written and judged against the queue."""
 
 from __future__ import annotations
 
@@ -59,30 +59,30 @@ from contribbot.verify.patch_verdict import judge, open_targets, results_for
 if TYPE_CHECKING:
     from contribbot.verify.pipeline import Verified
 
-#: How far the clock of the machine that made a record may be ahead of this one.
+#: The lead that the clock of a record's machine may have over this machine's clock.
 _AHEAD: Final = timedelta(minutes=5)
 
 
 class State(enum.StrEnum):
     """The state of a record beside the queue now."""
 
-    #: It is about the patch, the checks and the base that the queue has now.
+    #: The record is about the queue's present patch, checks and base.
     FRESH = "fresh"
-    #: It was true of an earlier state of the patch, its checks or its base.
+    #: The record is about an earlier state of the patch, its checks or its base.
     STALE = "stale"
-    #: It was changed after it was written, or contradicts itself.
+    #: The record was changed after it was written, or contradicts itself.
     TAMPERED = "tampered"
-    #: It is about a patch that left the queue.
+    #: The record is about a patch that left the queue.
     RETIRED = "retired"
-    #: It is not about a patch of this queue, or not contribbot's.
+    #: The file is no record of contribbot's, or not about a patch of this queue.
     FOREIGN = "foreign"
-    #: The queue's git had it, the folder has not, and it holds or refutes still.
+    #: The record is in the queue's git history and not in the folder, and would still matter.
     REMOVED = "removed"
 
 
 @dataclass(frozen=True)
 class Record:
-    """A file of evidence and what it is worth."""
+    """A file of evidence, its state, and the reason for the state."""
 
     path: Path
     state: State
@@ -91,12 +91,12 @@ class Record:
 
 
 def placed(stages: Iterable[StageResult]) -> list[Placed]:
-    """Return the details of all that ran on the machine."""
+    """Return the details of the stages that ran code on the machine."""
     return [row.details for row in stages if isinstance(row.details, Placed)]
 
 
 def triton_of(details: StageDetails) -> str:
-    """Return the name and release of the Triton that compiled kernels; empty: none did."""
+    """Return the name and release of the Triton that compiled kernels; empty: no Triton did."""
     if isinstance(details, EmulateDetails) and details.code is None:
         return details.triton
     code = details.code if isinstance(details, EmulateDetails) else details
@@ -107,18 +107,18 @@ def triton_of(details: StageDetails) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """A record with the label that a text gives it, and its path, seen from the queue."""
+    """A record with its label in a text, and its path relative to the queue."""
 
     label: str
     record: Record
     file: str
     details: Details
-    #: The installed release that the tree's files ran over, where it is not the pin's.
+    #: The installed releases under the tree's files, where they are not the pin's release.
     over: str
 
     @property
     def stages(self) -> tuple[StageResult, ...]:
-        """Its outcomes."""
+        """The outcomes of the record's stages."""
         return self.details.stages
 
     @property
@@ -128,7 +128,7 @@ class Source:
 
     @property
     def gpus(self) -> str:
-        """Its GPUs by name, or nothing."""
+        """The names of the machine's GPUs; empty: no GPU."""
         names = [gpu.name for gpu in self.details.machine.gpus]
         return ", ".join(
             f"{name} x{names.count(name)}" if len(names) > 1 else name
@@ -137,7 +137,7 @@ class Source:
 
     @property
     def packages(self) -> str:
-        """The libraries that matter, with their versions."""
+        """The versions of CUDA or ROCm, torch and Triton."""
         machine = self.details.machine
         ran = placed(self.stages) if machine.gpus else []
         cuda = {details.accelerator.get("CUDA_VERSION", "") for details in ran}
@@ -151,28 +151,28 @@ class Source:
 
     @property
     def day(self) -> date:
-        """When it was finished."""
+        """The day on which the verification ended."""
         return self.details.finished.date()
 
     def link(self, place: str) -> str:
-        """Return the address of its file where the queue can be read; nothing elsewhere."""
-        # A record that does not lie in the queue is not there either.
+        """Return the web address of the record's file; empty: the queue is not published."""
+        # A record outside the queue's folder is not published.
         inside = place and not self.file.startswith("/")
         return f"{place.rstrip('/')}/{quote(self.file)}" if inside else ""
 
 
 def record_path(folder: Path, patch: str, machine: Machine) -> Path:
-    """Return the file for a patch's record on a machine: one each."""
+    """Return the path of the record of a patch and a machine."""
     return folder / patch / f"{machine.slug}.json"
 
 
 def read_records(queue: Queue, folder: Path, patch: str = "") -> list[Record]:
-    """Read the records of a folder and judge each."""
+    """Return the records in a folder with their states."""
     return [judge_record(queue, path) for path in sorted(folder.glob(f"{patch or '*'}/*.json"))]
 
 
 def judge_record(queue: Queue, path: Path) -> Record:
-    """Read one record and tell what it is worth."""
+    """Return a record with its state."""
     if not path.is_file():
         return Record(path, State.FOREIGN, "not a file")
     return _judge_content(queue, path, path.read_bytes())
@@ -181,7 +181,7 @@ def judge_record(queue: Queue, path: Path) -> Record:
 def _judge_content(queue: Queue, path: Path, content: bytes) -> Record:
     try:
         document = json.loads(content)
-        # Also what JSON can say and UTF-8 or this reader cannot.
+        # JSON may hold values that UTF-8 or this reader cannot represent.
         seal = seal_of(document if isinstance(document, dict) else {})
     except (ValueError, RecursionError) as error:
         return Record(path, State.TAMPERED, f"not JSON: {error}")
@@ -193,7 +193,7 @@ def _judge_content(queue: Queue, path: Path, content: bytes) -> Record:
     other = isinstance(schema, str) and schema.startswith(SCHEMA) and schema != DETAILS
     if other and document.get("contribbot_seal") == seal:
         return Record(path, *_older(queue, path))
-    # A statement and its parts share this schema: building one takes 15 ms.
+    # A statement and its parts share this schema, whose construction takes 15 ms.
     Details.model_rebuild()
     try:
         statement = Statement.model_validate(document)
@@ -207,7 +207,7 @@ def _judge_content(queue: Queue, path: Path, content: bytes) -> Record:
 
 def _outside(queue: Queue, path: Path, name: str) -> tuple[State, str]:
     """Judge a record about a patch that is not in the queue."""
-    # The folder's name first: what a record says may be no name that a path can hold.
+    # The folder's name is compared first: the name in a record may be no valid path.
     if path.parent.name == name and any(
         isinstance(event, RetiredEvent) for event in history.read(queue.folder, name)
     ):
@@ -216,7 +216,7 @@ def _outside(queue: Queue, path: Path, name: str) -> tuple[State, str]:
 
 
 def _older(queue: Queue, path: Path) -> tuple[State, str]:
-    """Judge a sealed record of another schema by its place alone."""
+    """Judge a sealed record of another schema by its path alone."""
     name = path.parent.name
     if name not in queue.specs:
         return _outside(queue, path, name)
@@ -225,7 +225,7 @@ def _older(queue: Queue, path: Path) -> tuple[State, str]:
 
 
 def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[State, str]:
-    """Tell what a readable record is worth, and why, from the seal that it should have."""
+    """Return the state of a readable record, and the reason, by the seal of its content."""
     details = statement.predicate.contribbot
     name, slug = details.patch, details.machine.slug
     if problem := contradiction(statement, seal):
@@ -240,11 +240,11 @@ def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[S
 
 
 def contradiction(statement: Statement, seal: str) -> str:
-    """Say where a record was changed or contradicts itself, or nothing."""
+    """Return how a record was changed or contradicts itself; empty: it does not."""
     if statement.seal != seal:
         return "its content does not match its seal"
     details = statement.predicate.contribbot
-    # Another contribbot may have judged otherwise; the rest follows from its verdict all the same.
+    # Another release of contribbot may judge otherwise; the other facts follow from its verdict.
     verdict = None if details.tool_sha256 == tool_digest() else details.verdict
     try:
         again = _unsealed(details, verdict).model_copy(update={"seal": seal})
@@ -262,7 +262,7 @@ def contradiction(statement: Statement, seal: str) -> str:
 
 
 def _unlike(kept: JsonValue, again: JsonValue, key: str = "") -> str:
-    """Return the key under which two documents differ, or nothing."""
+    """Return the first key under which two documents differ; empty: equal documents."""
     if not (isinstance(kept, dict) and isinstance(again, dict)):
         return "" if kept == again else key
     names = {**again, **kept}
@@ -271,7 +271,7 @@ def _unlike(kept: JsonValue, again: JsonValue, key: str = "") -> str:
 
 
 def _compared(queue: Queue, details: Details) -> tuple[State, str]:
-    """Tell what a record is worth by what the queue says of its patch now."""
+    """Return the state of a record, and the reason, by the present patch of the queue."""
     try:
         patch = queue.patch(details.patch)
         below = {name: queue.patch(name).digest for name in queue.below(patch.name)}
@@ -293,7 +293,7 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
 
 
 def compare_with_remote(queue: Queue, record: Record) -> Record:
-    """Return a record as it is with what the pin's remote says now: its tag may have moved."""
+    """Return a record with its state by the pin's remote, where the tag may have moved."""
     if record.state is not State.FRESH or record.statement is None:
         return record
     details = record.statement.predicate.contribbot
@@ -311,7 +311,7 @@ def compare_with_remote(queue: Queue, record: Record) -> Record:
 
 
 def event_of(details: Details) -> VerifiedEvent:
-    """Return the verification that made a record, as the journal has it."""
+    """Return the journal's event for the verification that made a record."""
     return history.verified_event(
         details,
         details.machine,
@@ -322,19 +322,19 @@ def event_of(details: Details) -> VerifiedEvent:
 
 
 def refutations(queue: Queue, name: str, records: Iterable[Record]) -> tuple[Refutation, ...]:
-    """Return the refutations of a patch that stand by its journal, and by records added to it."""
+    """Return the standing refutations of a patch by its journal and some records."""
     own = (
         record.statement.predicate.contribbot
         for record in records
         if record.state in {State.FRESH, State.STALE, State.REMOVED} and record.statement
     )
-    # Of events of one second the journal's are the later.
+    # The journal's events come last: of events in the same second, the journal's events are later.
     events = [event_of(details) for details in own if details.patch == name]
     return history.standing_refutations([*events, *history.read(queue.folder, name)])
 
 
 def refutes(queue: Queue, record: Record, records: Iterable[Record]) -> bool:
-    """Say whether a standing refutation is by a unit that failed in this record."""
+    """Return whether a unit that failed in this record refutes the patch still."""
     if record.statement is None:
         return False
     details = record.statement.predicate.contribbot
@@ -352,7 +352,7 @@ def seen(record: Record) -> set[tuple[str, str, str, str]]:
 
 
 def removed_records(queue: Queue, records: Sequence[Record]) -> list[Record]:
-    """Return the records that git had and the folder has not, and that no fresh record answers."""
+    """Return the deleted records of git's history that no fresh record replaces."""
     written = ask_git(
         queue.folder, "log", "--relative", "--no-renames", "--diff-filter=AM", "--format=%H",
         "--name-only", "--", "evidence/*/*.json",
@@ -388,12 +388,12 @@ def missing(queue: Queue, records: list[Record]) -> list[str]:
 
 
 def state_evidence(verified: Verified) -> Statement | None:
-    """Make the statement of a verification; None when there was nothing to apply to."""
+    """Return the statement of a verification; None: the verification had no patched tree."""
     report, patch = verified.report, verified.patch
     if report.base_commit is None or report.patched_tree is None:
         return None
     times = _times(report.stages)
-    # Facts for which in-toto's predicate has no place: outcomes, place, time and tools.
+    # Facts for which in-toto's predicate has no field: outcomes, place, time and tools.
     details = Details(
         tool=contribbot.__version__,
         tool_sha256=tool_digest(),
@@ -419,7 +419,7 @@ def state_evidence(verified: Verified) -> Statement | None:
 
 
 def statement_of(details: Details, verdict: Verdict | None = None) -> Statement:
-    """State what the outcomes in some details come to, by this judge or with a verdict."""
+    """Return the sealed statement of some details, with a verdict or else with a new judgement."""
     statement = _unsealed(details, verdict)
     return statement.model_copy(update={"seal": seal_of(_document(statement))})
 
@@ -484,17 +484,17 @@ def _document(statement: Statement) -> dict[str, JsonValue]:
 
 
 def write_evidence(folder: Path, statement: Statement) -> Path:
-    """Write a statement as the record of its patch and machine, replacing the one before."""
+    """Write a statement as the record of its patch and machine, in place of an earlier record."""
     details = statement.predicate.contribbot
     path = record_path(folder, details.patch, details.machine)
-    # In ASCII, as what a runner sent is written: the bytes that it attested stay the same.
+    # The text is ASCII, like a runner's record: attested bytes stay the same.
     text = json.dumps(_document(statement), indent=2)
     write_atomically(path, text.encode() + b"\n")
     return path
 
 
 def asked(spec: PatchSpec) -> list[str]:
-    """Return the targets on which a patch states something, as `--require` names them."""
+    """Return the targets of a patch's entries, as `--require` names targets."""
     ran = [target for stage, _, target in spec.units if stage in RAN]
     made = [f"{stage}:{target}" for stage, _, target in spec.units if stage not in RAN]
     return list(dict.fromkeys([*ran, *made]))
@@ -503,7 +503,7 @@ def asked(spec: PatchSpec) -> list[str]:
 def target_states(
     queue: Queue, name: str, records: Sequence[Record] | None = None
 ) -> tuple[TargetState, ...]:
-    """Return what its records say of each target of a patch."""
+    """Return the state of each target of a patch by the patch's records."""
     states = dict.fromkeys(asked(queue.specs[name]), "missing")
     records = read_records(queue, queue.evidence, name) if records is None else records
     for state in (State.STALE, State.FRESH):

@@ -1,4 +1,4 @@
-"""The known-good kernel: a child that asks a device for work whose result is known."""
+"""The known-good kernel: a child process that gives a device work with a known result."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def say(**facts: object) -> None:
 
 
 def fail(kind: str, said: str) -> NoReturn:
-    """Say what is wrong, and end."""
+    """Report a fault, and end the process."""
     say(fault=kind, said=said)
     sys.exit(1)
 
 
 def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
-    """Return the first visible GPU that is the target, and what it is."""
+    """Return the first visible GPU of the target, and its description."""
     import torch  # noqa: PLC0415  takes seconds; that step is reported first
 
     this = f"torch {torch.__version__}"
     if torch.version.cuda is None and torch.version.hip is None:
         fail("gpu-not-visible", f"{this} is a build for processors alone")
     if not torch.cuda.is_available():
-        # Says why in words of the driver, where is_available only says no.
+        # torch.cuda.init raises the driver's reason, which is_available hides.
         try:
             torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no types there
         except (RuntimeError, AssertionError) as error:
@@ -66,7 +66,7 @@ def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
 
 
 def work(device: torch.device) -> None:
-    """Move memory and multiply matrices, and compare with what must come out."""
+    """Copy memory and multiply matrices on the device, and compare with the known results."""
     import torch  # noqa: PLC0415  see chosen
 
     say(step="memory")
@@ -87,7 +87,7 @@ def work(device: torch.device) -> None:
 
 
 def main(kind: str, target: str) -> None:
-    """Run all steps."""
+    """Run all steps of the self-test."""
     guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
     say(step="import")
     import torch  # noqa: PLC0415  the step before it is out

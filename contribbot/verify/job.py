@@ -1,4 +1,4 @@
-"""One patch in verification: its trees, its folders, what the stages have found."""
+"""One patch in verification: its trees, its folders and the results of its stages."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from contribbot.verify.warm import WarmProcesses
 
 @dataclass
 class Trees:
-    """The ids of what the stages work on; empty until `source` and `apply` have passed."""
+    """The ids of the commits and trees of a job; empty until `source` and `apply` have passed."""
 
     pin_commit: str = ""
     base_commit: str = ""  # the pin with the dependencies on top
     base: str = ""  # the base's tree
-    tested: str = ""  # the base's tree with the tests of the patch over it: what runs on the base
+    tested: str = ""  # the base's tree with the patch's tests: the tree that base runs use
     patched_commit: str = ""  # the base with the patch on top
     patched: str = ""  # the patched tree
 
@@ -51,8 +51,8 @@ class RunLayout:
 
     tree: Path  # the exported tree
     python: tuple[Path, ...]  # folders that go on Python's path
-    env: Mapping[str, str]  # variables for what runs there
-    #: Folders before those of `python`, for the emulated GPU's own imports, too: another Triton.
+    env: Mapping[str, str]  # environment variables of the runs
+    #: Folders in front of `python` (another Triton), also for the emulated GPU's own imports.
     tools: tuple[Path, ...] = ()
     #: The modules that are executed in place of files: the base's statements.
     modules: Mapping[Path, ast.Module] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Overlay:
     """A folder for Python's path that puts a tree over the installed packages."""
 
     folder: Path
-    release: str  # what lies below, such as `torch 2.13.0+cpu`
+    release: str  # the installed releases below, such as `torch 2.13.0+cpu`
     #: Files of the tree whose change was merged onto an installed file that is not the pin's.
     merged: tuple[str, ...]
 
@@ -80,18 +80,18 @@ class Overlay:
 class Hipified:
     """The result of the hipify step on a tree."""
 
-    trouble: str  # why the step did not end well; empty: it did
-    #: The output of each source, and where one should be and is not: relative to `folder`.
+    trouble: str  # why the step did not end well; empty: success
+    #: The existing output of each source, and the missing outputs: paths relative to `folder`.
     outputs: dict[str, str]
     missing: dict[str, str]
-    #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
-    #: paths that the build looks for. Read only; there until the run ends.
+    #: The copy of the build's folder: the project and the outputs, at the paths that the build
+    #: expects. Read only; removed at the end of the run.
     folder: Path
-    command: str = ""  # as one would type it
+    command: str = ""  # the command line
     log: str = ""  # SHA-256 of the whole output, which `.contribbot/logs` keeps
     tail: str = ""
-    transient: bool = False  # whether another run might end otherwise
-    broken: bool = False  # whether it did not end well by this machine's fault and not the tree's
+    transient: bool = False  # whether another run might have another result
+    broken: bool = False  # whether this machine, not the tree, is to blame
     seconds: float = 0.0
 
     @property
@@ -103,12 +103,12 @@ class Hipified:
 
     @property
     def files(self) -> dict[str, Path]:
-        """The output of each source."""
+        """The path of each source's output."""
         return {source: self.folder / path for source, path in self.outputs.items()}
 
     @property
     def record(self) -> HipifyRecord:
-        """The record of this side."""
+        """The step's record for this tree."""
         return HipifyRecord(
             passed=() if self.problems else ("hipify",),
             failed=step_failures("hipify", "call", self.problems),
@@ -122,7 +122,7 @@ class Hipified:
 
 
 class Slots:
-    """Lets either any number of busy blocks run, or one quiet block; neither within the other."""
+    """A lock for any number of busy blocks or one quiet block; blocks must not be nested."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -131,7 +131,7 @@ class Slots:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """Work beside others."""
+        """Run a block beside other busy blocks."""
         with self._changed:
             self._changed.wait_for(lambda: not self._quiet)
             self._busy += 1
@@ -144,7 +144,7 @@ class Slots:
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """Work alone."""
+        """Run a block while no other block runs."""
         with self._changed:
             self._changed.wait_for(lambda: not self._quiet and not self._busy)
             self._quiet = True
@@ -160,7 +160,7 @@ Value = TypeVar("Value")
 
 
 class Memo(Generic[Value]):
-    """Makes each value once; different ones side by side. Who asks after a failure tries again."""
+    """A cache that makes each value once, different values in parallel; failures are not cached."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -168,7 +168,7 @@ class Memo(Generic[Value]):
         self._values: dict[str, Value] = {}
 
     def get(self, key: str, make: Callable[[], Value]) -> Value:
-        """Return the value of a key, making it the first time."""
+        """Return the value of a key; the first call makes the value."""
         with self._lock:
             guard = self._locks.setdefault(key, threading.Lock())
         with guard:
@@ -177,13 +177,13 @@ class Memo(Generic[Value]):
             return self._values[key]
 
     def known(self, key: str) -> Value | None:
-        """Return the value of a key where it has been made."""
+        """Return the value of a key; None: not made yet."""
         return self._values.get(key)
 
 
 @dataclass(eq=False)
 class Job:
-    """One patch in verification."""
+    """The verification of a patch in one run: inputs, trees, folders and results."""
 
     patch: Patch
     below: tuple[Patch, ...]
@@ -200,7 +200,7 @@ class Job:
     preflights: Preflights = field(default_factory=Preflights)
     trees: Trees = field(default_factory=Trees, init=False)
     results: dict[str, list[StageResult]] = field(default_factory=dict, init=False)
-    #: By where a file lies: its module without the change; None: no statement differs.
+    #: The module of a file without the change, by the file's path; None: no statement differs.
     modules: Memo[ast.Module | None] = field(default_factory=Memo, init=False)
     overlays: Memo[Overlay] = field(default_factory=Memo, init=False)
     hipified: Memo[Hipified] = field(default_factory=Memo, init=False)
@@ -208,37 +208,37 @@ class Job:
     _changes: Memo[list[Change]] = field(default_factory=Memo, init=False)
 
     def fresh_folder(self) -> Path:
-        """Make a folder whose name says nothing of what it will hold."""
+        """Make a folder with a random name."""
         folder = self.scratch / uuid.uuid4().hex[:8]
         folder.mkdir(parents=True)
         return folder
 
     def keep_log(self, text: str) -> str:
-        """Keep a whole output under its digest, and return that."""
+        """Write a whole output into the log folder, and return the output's digest."""
         digest = hashlib.sha256(text.encode()).hexdigest()
         write_atomically(log_path(self.logs, digest), text.encode())
         return digest
 
     def changes(self) -> list[Change]:
-        """Return what the patch changes, file by file."""
+        """Return the patch's changes, file by file."""
         return self._changes.get("patch", lambda: changes(self.store, *self.trees.sides))
 
     def laid_over_base(self) -> list[str]:
-        """Return the patch's own tests that the base is given."""
+        """Return the patch's own tests that are laid over the base."""
         trees = self.trees
         laid = self._changes.get("tests", lambda: changes(self.store, trees.base, trees.tested))
         return [change.path for change in laid]
 
     def exported(self, tree: str, *, copy: bool = False) -> Path:
-        """Return a folder that holds a tree, the base's with the tests; `copy`: another one."""
+        """Return a folder with a tree's files; `copy`: a second folder with the same files."""
         return self._export(tree, copy=copy).folder
 
     def altered(self, tree: str, *, copy: bool = False) -> str:
-        """Return a path of an exported tree that some check has changed, or nothing."""
+        """Return a path of an exported tree that a check has changed; empty: no change."""
         return altered(self.store, self._export(tree, copy=copy))
 
     def _export(self, tree: str, *, copy: bool) -> ExportedTree:
-        """Export a tree; files that the base has, too, are links to the base's."""
+        """Export a tree; files that are the same in the base are links to the base's files."""
         base = tree == self.trees.base
         like = None if base and not copy else self._export(self.trees.base, copy=False)
 
@@ -248,7 +248,7 @@ class Job:
                 content = self.trees.tested if base else tree
                 return export(self.store, content, folder, index=index, like=like)
             except CommandError as error:
-                # git does not say why it could not write.
+                # git does not report a full disk as the reason.
                 if is_full(self.scratch):
                     raise process.no_space(error.message) from error
                 raise

@@ -1,4 +1,4 @@
-"""One tree: what a release does without a patch, and one patch's checks in the terminal."""
+"""Runs on one tree: a patch's checks on a release without the patch, and in the terminal."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ _OUTCOMES: Final = {
 
 @dataclass(frozen=True)
 class Ask:
-    """A patch, and a release without it."""
+    """A question: does this release still need this patch?"""
 
     name: str
     pin: Pin  # the release; of the patch's own upstream
-    below: Sequence[str] = ()  # the dependencies of it that are still wanted there, lowest first
-    #: The files of those that were carried over to the release.
+    below: Sequence[str] = ()  # the patch's dependencies that the release still needs, lowest first
+    #: The files of dependencies that were carried over to the release.
     carried: Mapping[str, tuple[PatchFile, ...]] = field(default_factory=dict)
 
 
@@ -66,14 +66,14 @@ class Ask:
 class ReleaseTree:
     """A release without the patch, as the job's base and patched tree."""
 
-    moved: Mapping[str, str]  # files that the patch names and the release has elsewhere, old to new
-    gone: frozenset[str]  # files that entries name, and that this tree has nowhere
+    moved: Mapping[str, str]  # the patch's files at another path in the release, old to new
+    gone: frozenset[str]  # files that entries name and this tree lacks
 
 
 def behaviours(
     queue: Queue, asks: Sequence[Ask], *, options: Options, watcher: Watcher
 ) -> list[Behaviour]:
-    """Run the fail-to-pass entries of patches on releases without them."""
+    """Run the fail-to-pass entries of patches on releases without the patches."""
     with open_run(queue, patches=len(asks), options=options, watcher=watcher) as run:
         futures = []
         for number, ask in enumerate(asks):
@@ -89,7 +89,7 @@ def behaviours(
 
 
 def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Behaviour:
-    """Ask all entries of a patch; the job is that of the release, the stack that of its own pin."""
+    """Ask all entries of a patch; `job` is on the release, `stack` is on the patch's own pin."""
     behaviour = partial(
         Behaviour,
         patch=patch.name, pin=job.patch.pin.tag, below=tuple(lower.name for lower in job.below),
@@ -102,7 +102,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         "pin": commit,
         "own": own,
         "below": [[lower.name, lower.digest] for lower in job.below],
-        # The tests that it brings, and what is below them.
+        # The patch brings tests, which need the patches below.
         "patch": patch.digest,
         "checks": patch.checks_digest,
         "upstream": patch.upstream.model_dump_json(),
@@ -118,7 +118,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         lost = next((path for path in probe.paths if path in tree.gone), None)
         answer = _ask(probe, job) if lost is None else absent(lost)
         if not answer.lasting:
-            # It could be this machine's doing: believed when it is seen twice.
+            # This machine may be to blame, so that the answer must come twice.
             answer = _ask(probe, job)
         return _finding(answer, moved=tree.moved)
 
@@ -154,7 +154,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
 
 
 def _probes(patch: Patch) -> list[Probe]:
-    """Return the entries that must fail without the patch; each is found again by its number."""
+    """Return the probes of the entries that must fail without the patch, in a stable order."""
     return [probe for stages in STAGES for stage in stages for probe in stage.probes(patch)]
 
 
@@ -180,7 +180,7 @@ def _finding(
 
 def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: Pin) -> ReleaseTree:
     """Make the release's tree, and give the job's patch the paths of the release."""
-    # The stack is the patch on what is below it on its own pin, where its tests are taken from.
+    # The patch's tests come from the stack: the patch and its dependencies on the patch's own pin.
     patch, store, trees = job.patch, job.store, job.trees
     with store.exclusive():
         base = _stacked(job, commit, job.below, patch.pin)
@@ -189,7 +189,7 @@ def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: 
         tree, before, after = map(store.tree_of, commits)
         scratch = job.fresh_folder()
         tested = with_tests(store, patch, tree, before=before, after=after, scratch=scratch)
-    # Paths stand in what is stated as whole texts.
+    # In the entries' JSON, a path is a whole string.
     stated = patch.spec.model_dump_json(exclude_none=True)
     gone = files_of(store, before) - files_of(store, tree)
     left = {path: quoted for path in gone if (quoted := _quoted(path)) in stated}
@@ -223,7 +223,7 @@ def _quoted(path: str) -> str:
 
 
 def _with_sources(patch: Patch, spec: PatchSpec) -> PatchSpec:
-    """Declare the sources that the patch touches with the others, as nothing touches them here."""
+    """Add the patch's touched sources to `[hipify]`, since the release's job has no patch."""
     recipe, hipify = patch.upstream.hipify, spec.hipify
     if hipify is None or recipe is None:
         return spec
@@ -239,24 +239,24 @@ UNSELECTED: Final = "no test of it was asked for"
 
 @dataclass(frozen=True)
 class _DownloadsAlone:
-    """Shows downloads, and no work of stages."""
+    """A watcher that shows downloads, and no work of stages."""
 
     progress: Progress
 
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
-        """Show nothing."""
+        """Show nothing of a stage."""
 
     def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
-        """Show nothing."""
+        """Show nothing of a stage."""
 
     def ended(self, patch: str, result: StageResult) -> None:
-        """Show nothing."""
+        """Show nothing of a stage."""
 
     def finished(self, patch: str) -> None:
-        """Show nothing."""
+        """Show nothing of a stage."""
 
     def download(self) -> Progress:
-        """Return what a download reports to."""
+        """Return the progress display of downloads."""
         return self.progress
 
 
@@ -268,11 +268,11 @@ class TreeRun:
     side: str
     outcome: Outcome
     run: CheckRun = field(default_factory=CheckRun)
-    not_run: str = ""  # why nothing of it was run here; or empty
+    not_run: str = ""  # why the check did not run here; or empty
 
 
 def exit_code(seen: Sequence[TreeRun]) -> ExitCode:
-    """Return 0 where all that ran did what is stated, 1 where one did not, 3 where none could."""
+    """Return 0: all runs were as stated, 1: a run was not, 3: a check could not run."""
     outcomes = {side.outcome for side in seen} - {Outcome.SKIPPED}
     if Outcome.FAILED in outcomes:
         return ExitCode.NO
@@ -282,7 +282,7 @@ def exit_code(seen: Sequence[TreeRun]) -> ExitCode:
 def selected(
     queue: Queue, name: str, arguments: Sequence[str], *, only: Sequence[str]
 ) -> list[Check]:
-    """Return the checks that a user means: by name and target, by files named to pytest, or all."""
+    """Return the selected checks: by name and target, by files in pytest's arguments, or all."""
     spec = queue.specs[name]
     stated = stated_checks(spec)
     if not stated:
@@ -321,7 +321,7 @@ def _named(check: Check, arguments: Sequence[str]) -> list[str]:
 def prepared(
     queue: Queue, name: str, checks: Sequence[Check], *, progress: Progress
 ) -> Iterator[Job]:
-    """Give a patch with its two trees made, and built where a check needs it."""
+    """Give the job of a patch with its two trees, and with the builds that the checks need."""
     with open_run(queue, patches=1, options=Options(), watcher=_DownloadsAlone(progress)) as run:
         patch = queue.patch(name)
         job = run.job(patch, tuple(map(queue.patch, queue.below(name))), name)
@@ -329,7 +329,7 @@ def prepared(
         if patch.files or job.below:
             _settle(run, job, ApplyStage())
         else:
-            # Nothing is changed yet: a check can be written all the same.
+            # The patch has no change yet: both trees are the pin's.
             trees = job.trees
             trees.base = trees.tested = trees.patched = job.store.tree_of(trees.pin_commit)
         if any(check.build for check in checks):
@@ -377,7 +377,7 @@ def run_side(
         checks=job.patch.folder.resolve() / "checks", stdout=2 if to_stderr else None,
         launches="always" if launches else "failure" if side == PATCHED else "",
     )  # fmt: skip
-    # With -x or -k, what did not run was not asked for.
+    # With -x or -k, tests may be left out on purpose.
     if run.kind is RunFailure.EMPTY and not run.skipped:
         return TreeRun(check, side, Outcome.SKIPPED, not_run=UNSELECTED)
     if run.kind is RunFailure.STOPPED and run.ran:
@@ -387,7 +387,7 @@ def run_side(
 
 
 def _words(check: Check, job: Job, arguments: Sequence[str]) -> list[str]:
-    """Return pytest's arguments for one check: what names the file of another is left out."""
+    """Return pytest's arguments for one check, without the files of other checks."""
     others = [other for other in stated_checks(job.patch.spec) if other.file != check.file]
     left_out = {word for other in others for word in _named(other, arguments)}
     words = [word for word in arguments if word not in left_out]

@@ -1,4 +1,4 @@
-"""The verdict of a patch by its outcomes, and the same in words."""
+"""The verdict of a patch by its outcomes, and the verdict's words."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _SHORT: Final = 160
 
 
 def too_noisy(result: StageResult) -> bool:
-    """Tell whether a bench was measured and its noise hides the answer."""
+    """Return whether a bench was measured, and too noisy for an answer."""
     noisy = isinstance(result.details, BenchDetails) and result.details.too_noisy
     return noisy and result.outcome is Outcome.UNAVAILABLE
 
 
 def unavailable_here(result: StageResult, targets: Collection[str]) -> bool:
-    """Say whether a machine with these targets could not run what it has the hardware for."""
+    """Return whether a machine has an outcome's target, and yet could not run the entry."""
     lacking = result.outcome is Outcome.UNAVAILABLE and result.target in targets
     return lacking and not too_noisy(result)
 
 
 def went_red_to_green(result: StageResult) -> bool:
-    """Say whether a fail-to-pass entry passed."""
+    """Return whether the outcome is the pass of a fail-to-pass entry."""
     red = result.stated is not None and result.stated.expect == "fail-to-pass"
     return red and result.outcome is Outcome.PASSED
 
 
 def proves(result: StageResult) -> bool:
-    """Say whether an outcome proves a patch by itself: red to green by what changes, or faster."""
+    """Return whether an outcome proves a patch by itself: red to green by the change, or faster."""
     if isinstance(result.details, BenchDetails):
         return result.details.proof and result.outcome is Outcome.PASSED
     return went_red_to_green(result) and result.stated is not None and result.stated.proof
@@ -66,27 +66,27 @@ def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
 
 
 def open_targets(results: Sequence[StageResult]) -> list[str]:
-    """Return what is asked for and not known here: `cuda`, `compile:gfx950`, noisy `bench:cpu`."""
+    """Return the targets without an answer here: `cuda`, `compile:gfx950`, noisy `bench:cpu`."""
     seen = dict.fromkeys(
         result.target
         if result.stage in RAN and not too_noisy(result)
         else f"{result.stage}:{result.target}"
         for result in results
-        # `any` is no target: what fails there is this machine, not a lack of hardware.
+        # `any` is no target: such a stage is unavailable for other reasons than hardware.
         if result.outcome is Outcome.UNAVAILABLE and result.target != "any"
     )
     return list(seen)
 
 
 def results_for(stages: Iterable[StageResult], need: str) -> list[StageResult]:
-    """Return the results that decide on a target as `--require` names it."""
+    """Return the results that decide on a target named in `--require`."""
     stage, target = need_of(need)
     among = {stage} if stage else RAN
     return [row for row in stages if row.target == target and row.stage in among]
 
 
 def is_at_fault(stages: Iterable[StageResult], need: str) -> bool:
-    """Say whether the runner is at fault for anything on such a target."""
+    """Return whether a result on a target named in `--require` has a runner fault."""
     stage, target = need_of(need)
     return at_fault(row for row in stages if row.target == target and stage in {"", row.stage})
 
@@ -103,12 +103,12 @@ def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
 
 
 def verdict_line(report: PatchReport) -> str:
-    """Say in one line what was shown, where, and what is open."""
+    """Return a line on a patch: the verdict, the targets of the proof, and the open targets."""
     return f"{report.patch}: {report.verdict}{verdict_rest(report)}"
 
 
 def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
-    """Return that line behind its verdict; `where`: how the machine is called."""
+    """Return the part of `verdict_line` behind the verdict; `where`: the words for the machine."""
     shown = _where(report)
     if report.verdict is Verdict.PROVED:
         red = any(proves(result) and went_red_to_green(result) for result in report.stages)
@@ -137,7 +137,7 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
         for result in report.stages
         if result.outcome is Outcome.UNAVAILABLE and not too_noisy(result)
     )
-    # Where one check could not run and others did, the target is open and was run.
+    # A target on which one check ran and another could not is open, and was run as well.
     half = report.verdict is Verdict.INCOMPLETE
     ran = {each.target for each in report.stages if half and each.stage in RAN
            and each.outcome in SEEN}  # fmt: skip
@@ -155,7 +155,7 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
 
 
 def refuted_words(refutations: Sequence[Refutation]) -> str:
-    """Say on which targets, or else by which stages, a patch is refuted; empty: nowhere."""
+    """Return the targets, or else the stages, that refute a patch, in words; empty: not refuted."""
     if not refutations:
         return ""
     on = dict.fromkeys(each.target for each in refutations if each.target != "any")
@@ -164,14 +164,14 @@ def refuted_words(refutations: Sequence[Refutation]) -> str:
 
 
 def refutation_line(refutation: Refutation) -> str:
-    """Say which unit failed, where and when."""
+    """Return a line with the failed unit, the machine and the day."""
     unit = " ".join(filter(None, (refutation.stage, refutation.entry))) or "a check"
     where = "" if refutation.target == "any" else f" on {refutation.target}"
     return f"{unit} failed{where} ({refutation.machine}, {refutation.time:%Y-%m-%d})"
 
 
 def _obstacle(report: PatchReport) -> str:
-    """Return why nothing was proved, as the first that could not be done has it, or nothing."""
+    """Return the first reason for which a unit could not run; empty: all units ran."""
     reasons = dict.fromkeys(
         result.sentence
         for result in report.stages
@@ -185,7 +185,7 @@ def _obstacle(report: PatchReport) -> str:
 
 
 def unit_names(results: Iterable[StageResult]) -> list[str]:
-    """Return stages and where they ran, each once."""
+    """Return the distinct stages with their targets, such as `compile on gfx942`."""
     return [*dict.fromkeys(
         result.stage + ("" if result.target == "any" else f" on {result.target}")
         for result in results
@@ -193,7 +193,7 @@ def unit_names(results: Iterable[StageResult]) -> list[str]:
 
 
 def _where(report: PatchReport) -> str:
-    """Say where a patch was proved: what ran apart from what compiled and what was measured."""
+    """Return the targets of a proof in words, apart for runs, compiles, emulation and benches."""
     shown = [result for result in report.stages if proves(result)]
     ran = dict.fromkeys(
         result.target for result in shown if result.stage in ON_HARDWARE - {"bench"}

@@ -41,7 +41,7 @@ from contribbot.verify.stages.source import SourceStage
 from contribbot.verify.stages.style import StyleStage
 from contribbot.verify.warm import WarmProcesses
 
-#: The stages in the order in which they run; those of a row side by side.
+#: The stages in their order; the stages of a row run in parallel.
 STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
     (SourceStage(),),
     (ApplyStage(),),
@@ -53,9 +53,9 @@ STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
     (BenchStage(),),
 )
 
-#: Characters of a reason; the log has all of it.
+#: The largest number of characters of a reason; the log has the whole text.
 _LONGEST: Final = 1000
-#: Units at the same time. They wait for git and for children more than they compute.
+#: The number of parallel units, which mostly wait for git and for children.
 _UNITS: Final = 16
 
 
@@ -77,7 +77,7 @@ class OutcomeCache:
 
     @property
     def kept(self) -> tuple[Kept, ...]:
-        """The folders in which a run looks for outcomes and logs that nobody uses."""
+        """The folders from which a run removes unused outcomes and logs."""
         return Kept(self._folder), Kept(self._logs)
 
     def key(self, stage: str, target: str, inputs: Mapping[str, JsonValue]) -> str:
@@ -92,7 +92,7 @@ class OutcomeCache:
         return build_cache.json_digest(everything)
 
     def get(self, key: str) -> Remembered | None:
-        """Return a remembered outcome, or None; a damaged one counts as none."""
+        """Return a remembered outcome; None: no outcome, or a damaged file."""
         path = self._folder / f"{key}.json"
         try:
             packages, _, result = path.read_bytes().partition(b"\n")
@@ -103,7 +103,7 @@ class OutcomeCache:
             return None
         stored = remembered.result
         used(path)
-        # Why a check failed must be there to read as long as it is said that it failed.
+        # A remembered failure is reported only while its log exists.
         for digest in filter(None, stored.details.logs if stored.details else ()):
             used(log_path(self._logs, digest))
         return replace(remembered, result=stored.model_copy(update={"cached": True}))
@@ -116,41 +116,41 @@ class OutcomeCache:
 
 
 class Watcher(Protocol):
-    """Sees what happens while it happens. Called from several threads."""
+    """The receiver of a run's events, called from several threads."""
 
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
         """Some work of a stage has started."""
 
     def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
-        """A remembered outcome holds no longer: a package is another."""
+        """A remembered outcome is invalid, because a package has changed."""
 
     def ended(self, patch: str, result: StageResult) -> None:
-        """An outcome is there."""
+        """A unit has its outcome."""
 
     def finished(self, patch: str) -> None:
-        """A patch is through all stages."""
+        """A patch has passed through all stages."""
 
     def download(self) -> Progress:
-        """Return what a download reports to."""
+        """Return the progress display of downloads."""
 
 
 @dataclass(frozen=True)
 class Options:
     """How to verify."""
 
-    #: Checks that run at the same time: as many as there are cores for them.
+    #: The number of parallel checks, by default the number of cores.
     jobs: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
-    force: bool = False  # whether to repeat what is remembered
+    force: bool = False  # whether to repeat remembered work
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A report, and exactly what it is about."""
+    """The report on a patch, and the patch as it was verified."""
 
     report: PatchReport
     #: The patch as it was read before the first stage; the files may have changed since.
     patch: Patch
-    below: tuple[Patch, ...]  # the patches that it was put on, lowest first
+    below: tuple[Patch, ...]  # the patches below the patch, lowest first
 
 
 @dataclass
@@ -240,7 +240,7 @@ class Run:
 
 @contextlib.contextmanager
 def open_run(queue: Queue, *, patches: int, options: Options, watcher: Watcher) -> Iterator[Run]:
-    """Give what the verifications of some patches share; what stops one, stops all of them."""
+    """Give the state that the verifications of patches share; an error in one stops all."""
     machine = this_machine()
     cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
     shelves = (build_cache.compile_shelf(), build_cache.build_shelf(), build_cache.kernel_shelf())
@@ -255,7 +255,7 @@ def open_run(queue: Queue, *, patches: int, options: Options, watcher: Watcher) 
             state = (queue, options, watcher, cache, machine, scratch)
             yield Run(*state, children, units, walks, warm)
         except BaseException:
-            # An interrupt, or what one patch hit: all work ends at once.
+            # An interrupt, or an error of one patch, ends all work at once.
             process.stop()
             for pool in (walks, units, children):
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -278,7 +278,7 @@ def verify(
     queue: Queue, names: Sequence[str], *, options: Options, watcher: Watcher
 ) -> list[Verified]:
     """Verify patches and return a report for each, in the order of the names."""
-    # All files are read first: an invalid one is said before any work is done.
+    # All files are read first: an invalid file is reported before any work.
     patches = [queue.patch(name) for name in names]
     stacks = [tuple(map(queue.patch, queue.below(name))) for name in names]
     with open_run(queue, patches=len(names), options=options, watcher=watcher) as run:
@@ -292,7 +292,7 @@ def verify(
 def _walk(run: Run, job: Job) -> PatchReport:
     """Take one patch through the stages."""
     for together in STAGES:
-        # All are begun before any is waited for: the last check of one leaves cores idle.
+        # All stages of a row begin before the first wait: a stage's last check leaves cores idle.
         begun = [(stage, _begin(run, job, stage)) for stage in together]
         for stage, futures in begun:
             results = [future.result() for future in futures]
@@ -350,7 +350,7 @@ def _result(kind: type[StageResult], unit: Unit, finding: Finding, seconds: floa
 
 
 def obstacle_of(stage: Stage, results: Mapping[str, Sequence[StageResult]]) -> str:
-    """Say what in earlier results keeps a stage from making sense, or nothing."""
+    """Return how an earlier stage keeps a stage from running; empty: the stage can run."""
     for name in stage.after:
         outcomes = {result.outcome for result in results[name]}
         for bad in (Outcome.FAILED, Outcome.SKIPPED):

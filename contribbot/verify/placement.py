@@ -22,7 +22,7 @@ from contribbot.verify.without_change import without_change
 
 
 def unplaceable(job: Job, what: Check | Bench) -> str:
-    """Say why something cannot be put in place here, or nothing."""
+    """Return why a tree cannot be put in place for a check or bench; empty: it can."""
     for package in job.patch.upstream.overlay:
         if _installed(package) is None:
             return f"the Python package {package} is not installed"
@@ -30,15 +30,15 @@ def unplaceable(job: Job, what: Check | Bench) -> str:
 
 
 def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> RunLayout:
-    """Put a tree in place for something to run on it; `copy`: at another path."""
+    """Put a tree in place for a check or bench; `copy`: at another path."""
     folder = job.exported(tree, copy=copy)
     roots = tuple(folder / root for root in job.patch.upstream.python_roots)
     env = builds.product(job, what.build, what.target, tree) if what.build else {}
-    # An overlay stands for the tree: the tree itself lacks what is compiled.
+    # An overlay replaces the tree, which lacks the compiled modules.
     laid = job.patch.upstream.overlay
     over = functools.partial(_lay_over, job, tree)
     python = (job.overlays.get(f"{tree}{copy or ''}", over).folder,) if laid else roots
-    # For code that asks for the version of its own package, which is not installed.
+    # Code may read the version of its own package, which is not installed.
     version = {"CONTRIBBOT_VERSION": job.patch.pin.tag.removeprefix("v")}
     shown = {**version, **job.preflights.shown(what.target)}
     return RunLayout(tree=folder, python=python, env={**env, **shown})
@@ -92,7 +92,7 @@ def _imported(job: Job, layout: RunLayout, path: str) -> Path:
 
 
 def overlay_note(over: str, pin: Pin) -> str:
-    """Say which releases a tree is run over that are not the pin's own, or nothing."""
+    """Return the remark on installed releases below a tree that are not the pin's; empty: none."""
     return ", ".join(
         f"over {release}, not the pin's"
         for release in filter(None, over.split(", "))
@@ -102,7 +102,7 @@ def overlay_note(over: str, pin: Pin) -> str:
 
 
 def _lay_over(job: Job, tree: str) -> Overlay:
-    """Make the folder that puts one tree over the installed packages."""
+    """Make the overlay of one tree over the installed packages."""
     packages, trees, folder = job.patch.upstream.overlay, job.trees, job.fresh_folder()
     of_each = {
         side: {change.path: change for change in changes(job.store, trees.pin_commit, side)}
@@ -130,7 +130,7 @@ def _installed(package: str) -> Path | None:
 
 
 def _link(installed: Path, folder: Path, prefix: str, touched: set[str]) -> None:
-    """Link a package's entries; folders on the way to a touched file are real ones."""
+    """Link a package's entries; a folder that holds a touched file becomes a real folder."""
     folder.mkdir(parents=True)
     on_the_way = {path.removeprefix(f"{prefix}/").partition("/")[0] for path in touched}
     for entry in installed.iterdir():
@@ -143,7 +143,7 @@ def _link(installed: Path, folder: Path, prefix: str, touched: set[str]) -> None
 
 
 def _write(store: Store, installed: Path, target: Path, pinned: str, change: Change | None) -> bool:
-    """Write one touched file as the tree has it, and say whether it had to be merged."""
+    """Write the tree's version of a touched file, and return whether a merge was necessary."""
     original = store.file(pinned)
     there = installed.read_bytes() if installed.is_file() else None
     content = there if change is None else store.file(change.blob)

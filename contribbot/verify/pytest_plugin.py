@@ -28,10 +28,10 @@ from contribbot.model.failure import RunFailure, sign_in
 if TYPE_CHECKING:
     from contribbot.numerics.imports import ImportWatch
 
-#: A shell's status for a program that is not there.
+#: A shell's exit status for a missing program.
 _NOT_FOUND: Final = 127
-#: What Python, a shell and the loader of shared libraries say, also in a child process whose
-#: output is quoted.
+#: Messages of Python, a shell and the loader of shared libraries on a missing module or library,
+#: also in the quoted output of a child process.
 _NOT_LOADED: Final = re.compile(
     r"(?:^|\\n|^AssertionError: )(?:ModuleNotFoundError|ImportError|SyntaxError): "
     r"|cannot open shared object file|undefined symbol: |invalid ELF header"
@@ -39,14 +39,14 @@ _NOT_LOADED: Final = re.compile(
     r"|where (?:127 = CompletedProcess\(|32512 = <built-in function system>)",
     re.MULTILINE,
 )
-#: Fewer words than `SIGNATURES` has: what a library raises may be what the patch mends.
+#: Fewer words than in `SIGNATURES`: the patch may mend an error that a library raises.
 _NO_MEMORY: Final = re.compile(
     r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
     r"|Triton Error \[(?:CUDA|HIP)\]: .*out of memory|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED"
     r"|\[Errno 12\] Cannot allocate memory|out of shared memory"
     r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory"
 )
-#: What the CUDA and HIP runtimes say of a GPU that is broken, beside `SIGNATURES`.
+#: Messages of the CUDA and HIP runtimes on a broken GPU, beside `SIGNATURES`.
 _BROKEN_GPU: Final = re.compile(
     r"uncorrectable ECC error|driver initialization failed|device is unavailable"
 )
@@ -55,9 +55,9 @@ _ASYNC: Final = "async def functions are not natively supported"
 
 
 def machine_fault(error: BaseException) -> RunFailure | None:
-    """Return what the machine, not the code, could not do; None: it could."""
-    # torch names a lack of memory by a type and by words, that of a device by the words of the
-    # runtime below (CUDA, HIP) alone.
+    """Return the failure of the machine behind an exception; None: the code is to blame."""
+    # torch reports a lack of memory by a type and by words, and a lack of a device by the words of
+    # the runtime (CUDA, HIP) alone.
     names = {base.__name__ for base in type(error).__mro__}
     if names & {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY.search(str(error)):
         return RunFailure.NO_MEMORY
@@ -68,9 +68,9 @@ def machine_fault(error: BaseException) -> RunFailure | None:
 
 
 def why_broken(error: BaseException, checks: str, trees: Sequence[str]) -> RunFailure | None:
-    """Say why an exception shows nothing, by it and by what it was raised for; None: it does."""
+    """Return why an exception or its causes show nothing of the tree; None: it shows the result."""
     origins = [*_origins(error)]
-    # The error of a library for checks where nothing is known of the result.
+    # A library for checks marks an operation that it does not model.
     if any(getattr(origin, "contribbot_broken", None) == "unmodelled" for origin in origins):
         return RunFailure.UNMODELLED
     kinds = (_kind(origin, checks, trees) for origin in origins)
@@ -85,8 +85,8 @@ def _origins(error: BaseException) -> Iterator[BaseException]:
     if error.__cause__ is not None:
         yield from _origins(error.__cause__)
     elif caught is not None and caught.__traceback__ and not isinstance(error, AssertionError):
-        # A handler itself raised it in place of what it caught. What fails in a fallback that
-        # the handler calls has the same context, and is another matter.
+        # The handler itself raised this error in place of the caught error. An error in a fallback
+        # that the handler calls has the same context, and is judged by itself.
         raised = [frame for frame in _frames(error) if not frame.f_locals.get("__tracebackhide__")]
         if raised[-1:] == [caught.__traceback__.tb_frame]:
             yield from _origins(caught)
@@ -115,7 +115,7 @@ def _kind(error: BaseException, checks: str, trees: Sequence[str]) -> RunFailure
         or (isinstance(error, NameError) and _is_inside(next(iter(files), ""), [checks]))
         or type(error).__name__ == "FixtureLookupError"
         or _ASYNC in str(error)
-        or getattr(error, "contribbot_broken", False) is True  # a library for checks says so
+        or getattr(error, "contribbot_broken", False) is True  # set by libraries for checks
     )
     return RunFailure.MISTAKE if own_mistake or _not_loaded(error) else None
 
@@ -129,7 +129,7 @@ def _is_inside(path: str, folders: Sequence[str]) -> bool:
 
 
 def _not_loaded(error: BaseException) -> bool:
-    """Say whether a program was not found, or something is not there for it to import or load."""
+    """Return whether an error reports a missing program, module or shared library."""
     text: object = f"{type(error).__name__}: {error}"
     if type(error).__name__ == "CalledProcessError":
         if getattr(error, "returncode", 0) == _NOT_FOUND:
@@ -145,20 +145,20 @@ _LONGEST_MESSAGE = 4000
 
 @dataclass(frozen=True)
 class Orders:
-    """All that a child is told beside pytest's arguments, as one JSON file."""
+    """The orders of a child beside pytest's arguments, as one JSON file."""
 
-    report: str  # the file that events are written to
+    report: str  # the file of events
     tree: str  # the folder of the tree
     python: tuple[str, ...]  # folders for Python's path
-    tools: tuple[str, ...] = ()  # folders before those, for contribbot's own imports, too
-    reason: str = ""  # the stated one
-    extension: str = ""  # the folder of what is built for the check
-    code: str = ""  # the folder of the code that an emulated check is given
-    device: str = ""  # the target that is emulated in the place of `cuda`
+    tools: tuple[str, ...] = ()  # folders before `python`, also for contribbot's own imports
+    reason: str = ""  # the reason that the patch states
+    extension: str = ""  # the folder of the check's build
+    code: str = ""  # the folder of an emulated check's compiled code
+    device: str = ""  # the emulated target in place of `cuda`
     modules: str = ""  # the index of modules that are executed in place of files
     numbers: bool = False  # whether the check judges numbers
-    attached: bool = False  # whether it runs in somebody's terminal
-    launches: str = ""  # when launches are shown there: `always`, on `failure`, or never
+    attached: bool = False  # whether pytest runs in a user's terminal
+    launches: str = ""  # when the terminal shows launches: `always`, on `failure`, or never
 
     @classmethod
     def taken_from(cls, file: Path) -> Orders:
@@ -174,7 +174,7 @@ class Orders:
 
 
 class _Imports(importlib.abc.MetaPathFinder):
-    """Notes the modules that are looked for in vain, and whether a program may import more."""
+    """Records missing modules, and whether a started program may import further modules."""
 
     def __init__(self) -> None:
         self._absent = set[str]()
@@ -208,9 +208,9 @@ class _Imports(importlib.abc.MetaPathFinder):
         }
 
 
-#: Programs that may import Python's modules, or start one that does.
+#: Programs that may import Python modules, or start a program that does.
 _INTERPRETER: Final = re.compile(r"python|pytest|\b(?:ba|da|z)?sh\b|\benv\b|torchrun|make|ninja")
-#: Audit events of a process that starts another, beside `subprocess.Popen`.
+#: Audit events for the start of a process, beside `subprocess.Popen`.
 _STARTS: Final = re.compile(r"(?:os|pty)\.(?:fork|forkpty|exec|posix_spawn|spawn|system)")
 #: Modules of multiprocessing that start programs without an event.
 _SPAWNS: Final = frozenset(
@@ -223,7 +223,7 @@ class Reporter:
     """Writes each event of the session to the report file, as it happens."""
 
     def __init__(self, orders: Orders) -> None:
-        self.__name__ = "contribbot-reporter"  # by which `contribbot.numerics` asks pytest for it
+        self.__name__ = "contribbot-reporter"  # the plug-in's name for `contribbot.numerics`
         self.folders = orders.folders
         self.imports: ImportWatch | None = None
         self._reason, self._numbers = orders.reason, orders.numbers
@@ -232,7 +232,7 @@ class Reporter:
         self._stopped = False
 
     def write(self, **line: object) -> None:
-        """Add one line, as `pytest_run.ReportLine` has it, and make sure that it is out."""
+        """Write one line in the form of `pytest_run.ReportLine`, and flush the file."""
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 
@@ -240,7 +240,7 @@ class Reporter:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Note which tensors and numbers the tree gives a check of numbers at its import."""
+        """Record the tensors and numbers that a numerics check imports from the tree."""
         if not self._numbers or not isinstance(collector, pytest.Module):
             return (yield)
         from contribbot.numerics.imports import ImportWatch  # noqa: PLC0415  start-up time
@@ -250,7 +250,7 @@ class Reporter:
             return (yield)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Say which tests there are, so that one that never ran is missed."""
+        """Report the collected tests, so that a test that never ran is missed."""
         self.write(collected=[_short(item.nodeid) for item in session.items])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -261,7 +261,7 @@ class Reporter:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Report each phase that decides something: every call, and other phases that go wrong."""
+        """Report each call of a test, and each other phase that does not pass."""
         report = yield
         if call.when == "call" or report.outcome != "passed":
             line: dict[str, object] = {"ended": (_short(item.nodeid), report.outcome)}
@@ -278,7 +278,7 @@ class Reporter:
         """Report a file that cannot be collected."""
         if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
             error = call.excinfo.value
-            # pytest puts an error of its own around what it quotes.
+            # pytest wraps the original error in its own error.
             origin = error.__cause__ if isinstance(error, pytest.Collector.CollectError) else None
             self.write(uncollected=self._explained(report.nodeid, "collect", origin or error))
 
@@ -287,7 +287,7 @@ class Reporter:
         if error is None:
             return {**test, "message": ""}
         message = f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
-        # An expression that takes for ever does so here, within the run's time limit.
+        # An expression that never ends is stopped here by the run's time limit.
         stated = re.search(self._reason, message) and type(error).__name__ in self._reason
         files = [frame.f_code.co_filename for frame in _frames(error)]
         line: dict[str, object] = {**test, "message": _plain(message)}
@@ -297,7 +297,7 @@ class Reporter:
         return {**line, "kind": kind}
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None:
-        """Take what a cell of a grid came to; `contribbot.numerics` calls it."""
+        """Report the record of a grid's cell; called by `contribbot.numerics`."""
         self.write(cell={**record, "test": _short(nodeid)})
 
     def pytest_keyboard_interrupt(self) -> None:
@@ -325,7 +325,7 @@ def _plain(text: str) -> str:
 
 
 def main() -> NoReturn:
-    """Run pytest as a program of its own: `main ORDERS [PYTEST ARGS]`."""
+    """Run pytest as a separate program: `main ORDERS [PYTEST ARGS]`."""
     if descriptor := os.environ.pop("CONTRIBBOT_LIFELINE", ""):
         guard_group(int(descriptor))
     run()
@@ -343,7 +343,7 @@ def run() -> NoReturn:
     plugins: list[object] = [reporter]
     sys.path[:0] = orders.tools
     if orders.code or orders.device:
-        from contribbot.verify import emulated_kernels as emulated  # noqa: PLC0415  few ask for it
+        from contribbot.verify import emulated_kernels as emulated  # noqa: PLC0415  few checks need it
 
         plugins.append(emulated)
         unstored = functools.partial(reporter.write, stored=False)
@@ -358,7 +358,7 @@ def run() -> NoReturn:
         from contribbot.verify.without_change import install  # noqa: PLC0415  one run needs it
 
         install(orders.modules, str(Path.cwd()))
-        own.insert(0, str(Path(orders.modules).parent))  # for the processes that it starts
+        own.insert(0, str(Path(orders.modules).parent))  # for the processes that the check starts
     os.environ["PYTHONPATH"] = os.pathsep.join([*orders.tools, *orders.python, *own])
     sys.path[:0] = [*orders.tools, *orders.python]
     sys.exit(pytest.main(sys.argv[1:], plugins=plugins))
@@ -369,7 +369,7 @@ _MOST: Final = 100
 
 
 class _Anything(ModuleType):
-    """A module that has everything that anybody imports from it."""
+    """A module from which every name can be imported."""
 
     __path__: MutableSequence[str] = []  # noqa: RUF012  a package's path; nobody changes it
 
@@ -380,7 +380,7 @@ class _Anything(ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Puts `_Anything` in place of what is missing, and of what lies below it."""
+    """Puts `_Anything` in place of missing modules and their submodules."""
 
     def __init__(self) -> None:
         self.missing: list[str] = []
@@ -396,11 +396,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Anything(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run."""
+        """Do nothing: the module has no code."""
 
 
 def _imports(file: Path) -> Iterator[str]:
-    """Yield the modules that a file imports, in functions too; not what it can do without."""
+    """Yield the modules that a file imports, also in functions, but not inside a `try`."""
     pending: list[ast.AST] = [ast.parse(file.read_bytes())]
     while pending:
         node = pending.pop(0)
