@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -518,3 +519,8 @@ def test_a_committed_record_of_an_earlier_judge_reads() -> None:
         for stated, details in shown:
             cases = details.cases if isinstance(details, BenchDetails) else ()
             assert cases or (stated and (stated.base.passed or stated.base.failed)), path
+
+
+def test_the_kernels_triton_is_shown_and_not_the_installed_one(program: Program) -> None:
+    ran = program("--queue", tracked_queue(), "evidence", "show", "resample-race")
+    assert re.findall(r"^  with .* triton ([0-9.]+)$", ran.out, re.MULTILINE) == ["3.8.0"]

@@ -22,6 +22,7 @@ from contribbot.verify.evidence import (
     read_records,
     refutes,
     removed_records,
+    triton_releases,
 )
 from contribbot.verify.patch_verdict import too_noisy, verdict_rest
 
@@ -157,7 +158,10 @@ def show_blocks(patch: str, listed: RecordList) -> list[Block]:
 def _details_blocks(details: Details) -> list[Block]:
     machine, run, container = details.machine, details.run, details.container
     gpus = ", ".join(f"{gpu.name} ({gpu.target})" for gpu in machine.gpus) or "no GPU"
-    versions = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
+    # The kernels' Triton may be another than the one that is installed.
+    releases = triton_releases(details.stages)
+    packages = machine.packages | ({"triton": releases} if releases else {})
+    versions = ", ".join(f"{name} {version}" for name, version in packages.items())
     rows = [
         ("seen", [f"{details.finished:%Y-%m-%d %H:%M} UTC by contribbot {details.tool}"]),
         ("machine", [f"{machine.system}, {machine.cpu}, {gpus}"]),

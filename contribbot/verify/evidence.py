@@ -105,6 +105,12 @@ def triton_of(details: StageDetails) -> str:
     return ""
 
 
+def triton_releases(stages: Iterable[StageResult]) -> str:
+    """Return the releases of Triton that compiled the kernels of some stages; empty: none did."""
+    names = {triton_of(row.details) for row in stages if row.details} - {""}
+    return ", ".join(sorted(names)).replace("triton ", "")
+
+
 @dataclass(frozen=True)
 class Source:
     """A record with its label in a text, and its path relative to the queue."""
@@ -143,9 +149,7 @@ class Source:
         cuda = {details.accelerator.get("CUDA_VERSION", "") for details in ran}
         versions = [("CUDA", version) for version in sorted(cuda)]
         versions += [("ROCm", machine.rocm)]
-        tritons = {triton_of(row.details) for row in self.stages if row.details} - {""}
-        releases = ", ".join(sorted(tritons)).replace("triton ", "")
-        triton = releases or machine.packages.get("triton", "")
+        triton = triton_releases(self.stages) or machine.packages.get("triton", "")
         versions += [("torch", machine.packages.get("torch", "")), ("triton", triton)]
         return ", ".join([*(f"{name} {text}" for name, text in versions if text), machine.python])
 
