@@ -41,7 +41,7 @@ _AFTER_FOLDER: Final = r"(?![\w-]|\.\w)"
 
 
 class Scrub:
-    """Takes the folders of this machine out of what a check wrote."""
+    """Replaces the folders of this machine in a check's output by placeholders."""
 
     def __init__(self, tree: Path, folder: Path, *more: Path) -> None:
         named = [
@@ -55,7 +55,7 @@ class Scrub:
         ]
         # `/` is no folder worth hiding. Of a folder with two names the first counts.
         self._named = {name: text for name, text in reversed(named) if len(name) > 1}
-        # The longest first: one may lie in another.
+        # The longest folder first: a folder may lie in another folder.
         names = "|".join(re.escape(name) for name in sorted(self._named, key=len, reverse=True))
         self._pattern = re.compile(f"{_BEFORE_FOLDER}(?:{names}){_AFTER_FOLDER}")
 
@@ -68,21 +68,21 @@ class Scrub:
         )
 
 
-#: Failures that are the same the next time.
+#: Failures that every further run would repeat.
 _LASTING: Final = frozenset({RunFailure.STOPPED, RunFailure.FIXTURE, RunFailure.EMPTY})
 _STRICT: Final = ConfigDict(strict=True, extra="forbid")
-#: Failures of one run that a record holds in full, and characters of the others.
+#: The number of failures that a record holds in full, and the characters of further failures.
 _IN_FULL: Final = 20
 _SHORT: Final = 200
 #: Characters of a message that a reason quotes.
 _LINE: Final = 300
-#: Characters of an output that a record keeps; the log file has all of it.
+#: The number of characters of an output in a record; the log file has the whole output.
 TAIL: Final = 2000
 
 
 @dataclass(frozen=True)
 class FailedTest:
-    """One test that did not pass: when, `ExceptionType: message`, and why it may show nothing."""
+    """A failed test; `kind`: why the failure shows nothing of the tree, or None."""
 
     __pydantic_config__ = _STRICT
 
@@ -93,17 +93,17 @@ class FailedTest:
 
     @property
     def by_machine(self) -> bool:
-        """Whether this machine is to blame."""
+        """Whether this machine is to blame for the failure."""
         return self.kind is not None and self.kind.blame is Blame.MACHINE
 
     @property
     def first(self) -> str:
-        """The first line of the message; the log has all of it."""
+        """The first line of the message, shortened; the log has the whole message."""
         line = self.message.partition("\n")[0]
         return line if len(line) <= _LINE else f"{line[:_LINE]}…"
 
     def record(self, reason: str, *, in_full: bool) -> FailureRecord:
-        """Return the record: shortened where the stated reason is found all the same."""
+        """Return the failure's record, shortened where the stated reason does not need the rest."""
         message, short = self.message, self.first[:_SHORT]
         if not in_full and bool(re.search(reason, short)) is bool(re.search(reason, message)):
             message = short
@@ -112,44 +112,44 @@ class FailedTest:
 
 @dataclass
 class CheckRun:
-    """The result of one run of one check on one tree."""
+    """The result of a run of a check on a tree."""
 
     passed: list[str] = field(default_factory=list)
     failed: list[FailedTest] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     partly: list[str] = field(default_factory=list)  # tests of which a part was skipped
     status: int | None = None  # pytest's exit status, when the end was reached
-    kind: RunFailure | None = None  # how the run as a whole failed, so that it shows nothing
-    detail: str = ""  # the same in words
-    #: A known-good kernel ran well after what is suspected, so that it is not the runner's.
+    kind: RunFailure | None = None  # the failure of the run as a whole
+    detail: str = ""  # the failure of the run in words
+    #: A known-good kernel passed after the suspected fault: the runner is not to blame.
     cleared: bool = False
     command: str = ""
     seconds: float = 0.0
-    limit: float = 0.0  # seconds that it was given
-    log: str = ""  # SHA-256 of its output
+    limit: float = 0.0  # the time limit in seconds
+    log: str = ""  # SHA-256 of the output
     tail: str = ""
     missing: tuple[str, ...] = ()  # the modules that a broken check lacks
-    suspicion: RunnerFault | None = None  # what could be the runner's doing
+    suspicion: RunnerFault | None = None  # a fault that may be the runner's
     cells: list[CellRecord] = field(default_factory=list)
     imported: frozenset[str] = frozenset()  # modules, without those below them
-    absent: frozenset[str] = frozenset()  # modules that were looked for in vain
-    programs: bool = True  # whether other processes may have imported others
+    absent: frozenset[str] = frozenset()  # modules that were not found
+    programs: bool = True  # whether other processes may have imported further modules
 
     @property
     def transient(self) -> bool:
-        """Whether it may be different the next time."""
+        """Whether another run may have another result."""
         passing = self.kind is not None and self.kind not in _LASTING
         return passing or any(failure.by_machine for failure in self.failed)
 
     @property
     def starved(self) -> bool:
-        """Whether memory was what it lacked."""
+        """Whether the run lacked memory."""
         kinds = {self.kind, *(failure.kind for failure in self.failed)}
         return RunFailure.NO_MEMORY in kinds
 
     @property
     def lacked(self) -> bool:
-        """Whether it ended because this machine's disk or memory was full."""
+        """Whether the run ended because this machine's disk or memory was full."""
         by_machine = self.kind is not None and self.kind.blame is Blame.MACHINE
         return by_machine and self.suspicion is not None
 
@@ -174,7 +174,7 @@ class CheckRun:
             ),
             skipped=tuple(self.skipped),
             partly=tuple(self.partly),
-            # Failed tests say more than a status.
+            # Failed tests make the exit status redundant.
             status=None if self.failed else self.status or None,
             kind=self.kind,
             trouble=self.detail,
@@ -189,7 +189,7 @@ class CheckRun:
 
 
 def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:
-    """Return what in a run could be the runner's doing."""
+    """Return the suspected runner fault of a run, or None."""
     kind = run.kind
     if kind is RunFailure.TIMED_OUT or (kind and kind.blame is Blame.MACHINE):
         hung = kind is RunFailure.TIMED_OUT
@@ -203,13 +203,13 @@ def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:
 
 
 def blamed(*runs: CheckRun) -> RunnerFault | None:
-    """Return why runs that were judged unavailable were that, where it was the runner."""
+    """Return the runner fault that made runs unavailable; None: no runner fault."""
     for run in runs:
         if run.lacked:
             return run.suspicion
         for failure in run.failed:
             if failure.kind and failure.by_machine:
-                # Of a lack of memory and of something else, memory counts.
+                # A lack of memory goes before any other sign.
                 memory = failure.kind is RunFailure.NO_MEMORY
                 sign = None if memory else signed([failure.message])
                 return sign or runner_fault(failure.kind, failure.message)
@@ -288,7 +288,7 @@ _GIVEN_CODE: Final = (
 )  # fmt: skip
 _EMULATOR: Final = ("torch", "contribbot.emulate.torch_device", *_GIVEN_CODE)
 _IMPORT: Final = re.compile(rb"^(?:import|from) +([\w.]+)", re.MULTILINE)
-#: What a file sets before an import may decide what that import does.
+#: Assignments to environment variables, which may change the effect of a later import.
 _SETS_VARIABLES: Final = re.compile(
     rb"environ(?:\[[^\]\n]+\] *=(?!=)|\.(?:pop|setdefault|update)\b)|\bputenv\("
 )
@@ -297,7 +297,7 @@ _SETS_VARIABLES: Final = re.compile(
 def _shared_imports(
     check: Check, support: Sequence[PatchFile], place: RunLayout
 ) -> tuple[str, ...]:
-    """Return the modules that a check imports and that have nothing of a tree or of the check."""
+    """Return the modules that a check imports and that depend on neither the tree nor the check."""
     before: tuple[str, ...] = ()
     if isinstance(check, EmulatedCheck):
         before = _GIVEN_CODE if check.compile else _EMULATOR
@@ -372,9 +372,9 @@ def run_attached(
 
 
 def _child_variables(place: RunLayout) -> dict[str, str]:
-    """Return the variables that a child has beside its check's."""
+    """Return the variables of a child beside the check's variables."""
     return {
-        # Only what contribbot depends on may take part, not what else is installed.
+        # Installed pytest plug-ins that contribbot does not depend on must not take part.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         # The sandbox shows the folders that variables name.
         "CONTRIBBOT_PATH": place.python_path,
@@ -430,7 +430,7 @@ def _orders(
 
 
 def lay_out(folder: Path, support: Sequence[PatchFile]) -> Path:
-    """Write what a run may use into its folder, and return the folder of the checks."""
+    """Write the files for a run into the run's folder, and return the folder of the checks."""
     checks = folder / "checks"
     for file in support:
         target = checks / file.name
@@ -449,12 +449,12 @@ def child_environment(
     folder: Path,
     more: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the whole environment of something that runs on a tree."""
+    """Return the whole environment of a check or bench on a tree."""
     return process.clean_environment(
         {
             # Checks run side by side: each gets its share of the cores.
             "OMP_NUM_THREADS": str(threads),
-            # Triton takes it from HOME at its import, which may be that of a warmed process.
+            # Triton derives TRITON_HOME from HOME at its import, perhaps in a warmed process.
             "TRITON_HOME": str(folder / "home"),
             **stated,
             **place.env,
@@ -463,7 +463,7 @@ def child_environment(
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": os.pathsep.join(filter(None, [place.python_path, process.own_path()])),
             "PYTHONDONTWRITEBYTECODE": "1",
-            # Runs differ in nothing but their tree.
+            # Runs differ in the tree alone.
             "PYTHONHASHSEED": "0",
             # The output of a check must be out before a crash.
             "PYTHONUNBUFFERED": "1",
@@ -484,26 +484,26 @@ _LARGEST: Final = 64 * 2**20
 
 
 class ReportLine(Model):
-    """One line of what the child reports, as things happen."""
+    """One line of a child's report, written at the time of the event."""
 
-    collected: tuple[str, ...] = ()  # the tests that there are
+    collected: tuple[str, ...] = ()  # the collected tests
     uncollected: FailedTest | None = None  # why a file could not be collected
     begun: str = ""  # the test that starts
-    #: What became of a phase of a test, or of a part of it (a subtest); why it failed.
+    #: The outcome of a phase of a test or subtest, and the failure.
     ended: tuple[str, Literal["passed", "failed", "skipped"]] | None = None
     failed: FailedTest | None = None
-    cell: CellRecord | None = None  # of a grid of numbers
-    launched: bool = True  # whether anything was launched on the emulated GPU that there was
-    stored: bool = True  # whether any kernel that was emulated wrote to a tensor
+    cell: CellRecord | None = None  # of a numerics grid
+    launched: bool = True  # whether a kernel was launched on the emulated GPU
+    stored: bool = True  # whether an emulated kernel wrote to a tensor
     status: int | None = None  # pytest's exit status, at the end
     imported: Many[str] = ()
     absent: Many[str] = ()
-    programs: bool = True  # whether a process was started that may import more
-    stopped: bool = False  # whether the session was stopped from inside
+    programs: bool = True  # whether a started process may import further modules
+    stopped: bool = False  # whether the session was stopped by Ctrl-C or `pytest.exit`
 
 
 def read_lines(report: Path) -> tuple[list[ReportLine], bool]:
-    """Return what a child reported, and whether all of it is what it writes."""
+    """Return the lines of a child's report, and whether every line is valid."""
     lines: list[ReportLine] = []
     text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
     try:
@@ -522,7 +522,7 @@ def read_report(
     limit: float,
     scrub: Scrub,
 ) -> CheckRun:
-    """Turn the child's report and its end into a run."""
+    """Return the run by the child's report and the child's end."""
     run = CheckRun(seconds=done.seconds, limit=limit)
     if report.is_file() and report.stat().st_size > _LARGEST:
         run.kind, run.detail = RunFailure.MEDDLED, "reported too much"
@@ -563,10 +563,10 @@ def read_report(
 def _ended_badly(
     run: CheckRun, done: process.Supervised, uncollected: list[FailedTest], test: str, folder: Path
 ) -> tuple[RunFailure, str] | None:
-    """Return the kind and the words of what cut a run short; None where pytest ran to its end."""
+    """Return the failure that cut a run short, and its words; None: pytest ran to its end."""
     ended = run.status == done.returncode and done.returncode in _PYTEST_ENDS
     said = any(_NO_SPACE in failure.message for failure in (*run.failed, *uncollected))
-    # A check may print such words and mean nothing by it.
+    # A check may print these words without a full disk.
     full = _NO_SPACE.encode() in done.output and (said or not ended or is_full(folder))
     during = f" in {test}" if test else ""
     held = ", and it has not ended: the kernel holds it" if done.stuck else ""
@@ -584,7 +584,7 @@ def _ended_badly(
 
 
 def _unlaunched(run: CheckRun, lines: Sequence[ReportLine]) -> tuple[RunFailure, str] | None:
-    """Say that a run passed without what is emulated for it; None: it did not."""
+    """Return the failure of a passing run that used no emulated kernel; None: it used kernels."""
     if run.failed or all(line.launched and line.stored for line in lines):
         return None
     if all(line.launched for line in lines):
@@ -601,7 +601,7 @@ def _unlaunched(run: CheckRun, lines: Sequence[ReportLine]) -> tuple[RunFailure,
 def _unusable(
     run: CheckRun, uncollected: list[FailedTest], tests: Mapping[str, str | None], *, stopped: bool
 ) -> tuple[RunFailure, str] | None:
-    """Say why a run that reached its end shows nothing; None: it does show something."""
+    """Return why a finished run shows nothing; None: the run has results."""
     if uncollected:
         kind = uncollected[-1].kind
         by_machine = uncollected[-1].by_machine

@@ -38,7 +38,7 @@ from contribbot.verify.patch_verdict import is_at_fault, unavailable_here, unmet
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.runner_fault import at_fault
 
-#: The prefixes of a target that `--require` takes; emulated targets have their own.
+#: The prefixes of a target in `--require`; emulated targets have the prefix `emulated`.
 _STAGES: Final = {"", "build", "compile", *ON_HARDWARE}
 
 
@@ -46,12 +46,12 @@ _STAGES: Final = {"", "build", "compile", *ON_HARDWARE}
 class Done:
     """The reports and records of a verification."""
 
-    reports: list[PatchReport]  # one a patch
+    reports: list[PatchReport]  # the report of each patch
     records: dict[str, Path]  # the record of each patch, by name
 
 
 def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) -> None:
-    """Refuse a required target that is neither usual nor in these patches, before all work."""
+    """Refuse a required target that is neither a usual target nor stated by these patches."""
     stated = {target for name in names for _, _, target in queue.specs[name].units}
     known = sorted({*stated, "cpu", "cuda", *DEFAULT_TARGETS})
     for need in required:
@@ -73,7 +73,7 @@ def verify_and_record(
     folder: Path,
     watcher: Watcher,
 ) -> Done:
-    """Verify patches, write a record for each, and note what is news in their histories."""
+    """Verify patches, write their records, and add new outcomes to the patches' journals."""
     # The run and the container of the record are checked before hours of work, not after.
     actions_run(), job_container()
     with terminated_as_interrupted():
@@ -100,8 +100,8 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
         history.note_verified(queue.folder, report.patch, event, ran=not remembered)
         path = record_path(folder, report.patch, this_machine())
         known = judge_record(queue, path) if path.is_file() else None
-        # A record says when the work was done, not when somebody asked; and what a runner at fault
-        # could not see takes nothing away from what was seen.
+        # A record has the time of the work, so that repeated outcomes do not replace the record. A
+        # runner at fault does not replace a record either.
         if known and (remembered or at_fault(report.stages)) and _is_about(known, report):
             records[report.patch] = path
         elif known and report.verdict is Verdict.INCOMPLETE and _proved_before(known):
@@ -112,13 +112,13 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
 
 
 def _proved_before(known: Record) -> bool:
-    """Say whether a record proved an earlier state of its patch; a try in between changes none."""
+    """Return whether a stale record proved its patch; an incomplete try keeps such a record."""
     proved = known.statement and known.statement.predicate.contribbot.verdict is Verdict.PROVED
     return known.state is State.STALE and bool(proved)
 
 
 def _is_about(known: Record, report: PatchReport) -> bool:
-    """Say whether a fresh record has the trees and the verdict of a report."""
+    """Return whether a fresh record has the trees and the verdict of a report."""
     if known.state is not State.FRESH or known.statement is None:
         return False
     tree, details = known.statement.subject[1].digest.gitTree, known.statement.predicate.contribbot
@@ -150,7 +150,7 @@ def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCo
     stages = [stage for report in reports for stage in report.stages]
     if any(stage.patch_fault is PatchFault.INVALID for stage in stages):
         return ExitCode.USAGE
-    # A patch that is being written: nothing failed, and nothing could have shown anything.
+    # An unfinished patch: no entry failed, and no entry could have proved the patch.
     if any(stage.patch_fault is PatchFault.UNFINISHED for stage in stages):
         return ExitCode.NO
     targets = this_machine().targets
@@ -162,7 +162,7 @@ def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCo
 
 
 def _denied(report: PatchReport, required: Sequence[str]) -> bool:
-    """Say whether a required target is not proved, for other reasons than the machine's."""
+    """Return whether a required target is not proved for another reason than a runner fault."""
     if any(row.stage == "source" and row.outcome is Outcome.UNAVAILABLE for row in report.stages):
-        return False  # nothing of the patch was looked at
+        return False  # no stage has looked at the patch
     return not all(is_at_fault(report.stages, need) for need in unmet(report, required))

@@ -24,7 +24,7 @@ _QUOTED: Final = 300
 
 
 class UnavailableError(Exception):
-    """This machine could not do a piece of work, which says nothing of the patch."""
+    """This machine could not do a piece of work: no result for the patch."""
 
     preflight: PreflightRecord | None = None
 
@@ -34,7 +34,7 @@ class UnavailableError(Exception):
 
 
 class RunnerFaultError(UnavailableError):
-    """The runner is at fault, as its pre-flight says."""
+    """The runner is at fault by its pre-flight."""
 
     def __init__(self, fault: RunnerFault, preflight: PreflightRecord) -> None:
         super().__init__(f"runner fault ({fault.kind}): {fault.said}", fault)
@@ -42,37 +42,37 @@ class RunnerFaultError(UnavailableError):
 
 
 def signed(texts: Iterable[str]) -> RunnerFault | None:
-    """Return what the words of some texts point to."""
+    """Return the runner fault of a known message in some texts; None: no known message."""
     sign = sign_in(texts)
     return runner_fault(*sign) if sign else None
 
 
 def runner_fault(kind: RunFailure, said: str) -> RunnerFault:
-    """Return a fault with what was seen in one line."""
+    """Return a runner fault with the first line of the evidence."""
     line = next((row.strip() for row in said.splitlines() if row.strip()), "nothing was said")
     return RunnerFault(kind=kind, said=line if len(line) <= _QUOTED else f"{line[:_QUOTED]}…")
 
 
 def absence(stage: str, target: str) -> RunnerFault | None:
-    """Return the fault of a runner whose planned GPU is not there, or None."""
+    """Return the fault of a runner without its planned GPU, or None."""
     why = absent_gpu(target) if stage in ON_HARDWARE else ""
     return runner_fault(RunFailure.NOT_VISIBLE, why) if why else None
 
 
 def at_fault(results: Iterable[StageResult]) -> bool:
-    """Say whether any of some outcomes is put down to the runner."""
+    """Return whether an outcome has a runner fault."""
     return any(result.runner_fault is not None for result in results)
 
 
-#: Seconds for all of it. torch's first import from a cold disk is most of what it may take.
+#: Seconds for a pre-flight, mostly for torch's first import from a cold disk.
 TIMEOUT: Final = 180.0
-#: Free memory after a fault, as a part of what was free before the proof, below which
-#: somebody else has taken it.
+#: The share of the memory that was free before the proof; with less memory free after a
+#: fault, another program has taken the memory.
 _TAKEN: Final = 0.5
 
 
 class _SelfTest(BaseModel):
-    """The report of the known-good kernel; of several lines the last word on each thing counts."""
+    """The report of the known-good kernel; a later line overwrites the values of earlier lines."""
 
     step: str = "start"
     fault: RunFailure | None = None
@@ -89,12 +89,12 @@ class _SelfTest(BaseModel):
 
 @dataclass(frozen=True)
 class Preflight:
-    """The outcome of the known-good kernel."""
+    """The outcome of a run of the known-good kernel."""
 
     fault: RunnerFault | None
     record: PreflightRecord
-    #: The variables under which its GPU is the one that is visible; empty: it is the only one, or
-    #: it is unknown.
+    #: The variables that make the tested GPU the only visible GPU; empty: the only GPU, or an
+    #: unknown GPU.
     shown: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -146,7 +146,7 @@ def fly(
     hip = test.runtime.startswith("HIP")
     alone = one_gpu(test.index, test.devices, hip=hip, environment=env)
     if test.devices > 1:
-        # Later runs see this GPU alone: so that has to do.
+        # Later runs see this GPU alone, and so does the pre-flight.
         return fly(target, machine, folder, device=device, timeout=timeout, shown=alone)
     return Preflight(None, record, alone)
 
@@ -181,7 +181,7 @@ def _wrong(
 
 
 class Preflights:
-    """The pre-flights of a run, one a target until something goes wrong."""
+    """The pre-flights of a run: one for each target, and one after each suspected fault."""
 
     def __init__(self, device: str = "cuda", timeout: float = TIMEOUT) -> None:
         self._device = device
@@ -203,8 +203,8 @@ class Preflights:
     def after(
         self, suspect: RunnerFault, target: str, machine: Machine, folder: Callable[[], Path]
     ) -> None:
-        """See whether a target can still be used after what could be the runner's fault."""
-        # Where the known-good kernel passes, the fault is that of what ran, and this returns.
+        """Raise RunnerFaultError if a target is unusable after a suspected fault of the runner."""
+        # If the known-good kernel passes, the check is to blame, and this method returns.
         with self._lock:
             now = self._fly(target, machine, folder)
             if missing := now.record.not_run:
@@ -223,12 +223,12 @@ class Preflights:
         raise RunnerFaultError(blamed, self._last[target].record)
 
     def shown(self, target: str) -> Mapping[str, str]:
-        """Return the variables under which the GPU of a target is the one that is visible."""
+        """Return the variables that make the GPU of a target the only visible GPU."""
         first = self._first.get(target)
         return first.shown if first is not None else {}
 
     def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
-        # The same GPU each time: another one that is well says nothing of the first.
+        # The same GPU each time: a sound second GPU does not clear the first GPU.
         shown = self.shown(target) or None
         return fly(
             target, machine, folder(), device=self._device, timeout=self._timeout, shown=shown
@@ -236,7 +236,7 @@ class Preflights:
 
 
 def _taken(before: Preflight, now: Preflight) -> RunnerFault | None:
-    """Say that somebody else has taken the memory that was free before the proof, or None."""
+    """Return the fault that another program has taken the memory since the proof began, or None."""
     free, freed = now.record.memory_free, before.record.memory_free
     if not freed or free >= _TAKEN * freed:
         return None

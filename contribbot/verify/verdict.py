@@ -13,10 +13,10 @@ from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RAISED, Blame, RunFailure
 from contribbot.verify.pytest_run import CheckRun, FailedTest
 
-#: A patched tree that needs so many times longer than the base hangs, on any machine.
+#: A patched tree hangs if it needs so many times longer than the base, on any machine.
 _HANGS: Final = 10
 
-#: Red to green, where nothing says it in more words.
+#: The words for red to green, unless the judgement has its own words.
 _RED: Final = "{detail}: fail on the base as stated, pass on the patched tree"
 _NEEDED: Final = "red again without the change"
 _BY_TEXT: Final = (
@@ -65,7 +65,7 @@ class Cause(enum.StrEnum):
     # Checks without a change, on the base alone.
     REPRODUCED = "fails as stated", Outcome.PASSED, "fails as stated: {detail}"
     NOT_REPRODUCED = "passes without a change", Outcome.PASSED, "{detail}: pass without a change"
-    # From red to green, and it shows nothing of what the patch does.
+    # From red to green, without evidence that the patch's behaviour is the cause.
     BY_TEXT = "passes without the change", Outcome.PASSED, _BY_TEXT
     BY_NAME = "fails otherwise without the change", Outcome.PASSED, _BY_NAME
     NO_STATEMENT = "no statement can be taken out", Outcome.PASSED, _NO_STATEMENT
@@ -82,7 +82,7 @@ class Cause(enum.StrEnum):
         "fails for another reason", Outcome.FAILED,
         "fails on the {side} for another reason than stated: {detail}",
     )  # fmt: skip
-    # It could not be tested here, or the check is broken.
+    # The claim could not be tested here, or the check is broken.
     SHOWS_NOTHING = (
         "shows nothing of numbers", Outcome.UNAVAILABLE, "it shows nothing of numbers: {detail}"
     )  # fmt: skip
@@ -93,32 +93,32 @@ class Cause(enum.StrEnum):
     DIFFERENT = (
         "different on the two trees", Outcome.UNAVAILABLE, "the check is broken: {detail}"
     )  # fmt: skip
-    BROKEN = "broken", Outcome.UNAVAILABLE, ""  # as the run's failure has it
+    BROKEN = "broken", Outcome.UNAVAILABLE, ""  # the sentence of the run's failure
     FLAKY = "flaky", Outcome.UNAVAILABLE, "flaky: two runs on the {side} differ: {detail}"
     MACHINE = "the machine gave up", Outcome.UNAVAILABLE, "on the {side}, {detail}"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The finding of a check: the cause, the side of it, and how a run failed."""
+    """The finding of a check: the cause, its side, and the failure of a run."""
 
     cause: Cause
     side: str = ""
     detail: str = ""
     more: int = 0  # further tests of the same kind
-    words: str = ""  # what says more than the cause does
-    note: str = ""  # what would help
+    words: str = ""  # a sentence in place of the cause's sentence
+    note: str = ""  # advice for the author of the check
     kind: RunFailure | None = None
-    proof: bool = False  # whether some test is red again, as stated, without the change
+    proof: bool = False  # whether a test is red again, as stated, without the change
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome that the cause stands for."""
+        """The outcome of the cause."""
         return self.cause.outcome
 
 
 class RunSide(enum.StrEnum):
-    """The trees that a check is run on."""
+    """The trees on which a check runs."""
 
     BASE = "base"
     PATCHED = "patched tree"
@@ -130,7 +130,7 @@ class RunSide(enum.StrEnum):
 
 @dataclass(frozen=True)
 class RunAgain:
-    """The side that has to run for a judgement to stand."""
+    """The side on which a check has to run before a judgement."""
 
     side: RunSide
 
@@ -169,7 +169,7 @@ def judge_base(check: Check, run: CheckRun, again: CheckRun) -> Judgement:
 
 
 def judge_side(check: Check, side: RunSide, run: CheckRun) -> Judgement:
-    """Judge a check by one run on one tree, with nothing to compare it with."""
+    """Judge a check by a single run on a single tree."""
     if run.kind is not None:
         return _troubled(check, side, run, None)
     wrong = _machine_fault(check, side, run, None)
@@ -191,12 +191,12 @@ def decide(
     runs: Runs,
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides,
 ) -> Judgement | RunAgain:
-    """Return what the runs of a check come to, or which side has to run first."""
-    # From red to green the red has to come back without the change. The deciding sides run twice;
-    # a red that came back as stated is the base's second.
+    """Return the judgement of a check's runs, or the side that has to run before a judgement."""
+    # After a red to green, the red has to come back without the change. The deciding sides run
+    # twice; a red that came back as stated replaces the base's second run.
     base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
     first = judge(check, base, patched)
-    # A hang is not waited for twice, and what a machine lacks is not asked for twice.
+    # A check that hung, or that lacked something of this machine, does not run twice.
     kind = first.kind
     once = kind is RunFailure.TIMED_OUT or (kind is not None and kind.blame is Blame.MACHINE)
     again = [RunSide(first.side)] if first.outcome is Outcome.FAILED and not once else []
@@ -234,7 +234,7 @@ def _without_change(
 
 
 def _differ(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> str:
-    """Name what two runs on one side do not agree on; empty: they agree."""
+    """Return the difference between two runs on one side; empty: equal outcomes."""
     tests = sorted({**run.outcomes, **again.outcomes})
     differ = [test for test in tests if run.outcomes.get(test) != again.outcomes.get(test)]
     if again.kind is not run.kind or differ:
@@ -247,11 +247,11 @@ def _differ(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> str:
 
 
 def _troubled(check: Check, side: RunSide, run: CheckRun, other: CheckRun | None) -> Judgement:
-    """Judge a run that shows nothing as a whole, beside the other tree's if there is one."""
-    # A base that fails is no yardstick for how long the patched tree may work, nor with how much.
+    """Judge a run that failed as a whole, by the other tree's run if there is any."""
+    # A failing base is no measure of the time and memory that the patched tree may use.
     kind, beside = run.kind, other if side is RunSide.PATCHED and other and not other.kind else None
     measured = beside is not None and not beside.failed
-    assert kind is not None  # noqa: S101  that is why it is asked
+    assert kind is not None  # noqa: S101  callers see to that
     if kind.blame is Blame.MACHINE:
         cause = Cause.DIES_PATCHED if measured and not run.lacked else Cause.MACHINE
         return Judgement(cause, side, run.detail, kind=kind)
@@ -271,8 +271,8 @@ def _troubled(check: Check, side: RunSide, run: CheckRun, other: CheckRun | None
 def _machine_fault(
     check: Check, side: RunSide, run: CheckRun, other: CheckRun | None
 ) -> Judgement | None:
-    """Judge a run in which this machine gave up, which says nothing of the patch."""
-    # A module missing on the patched tree alone is the patch's doing where the base passed.
+    """Judge a run with a fault of this machine; None: no such fault, or the patch is to blame."""
+    # A fault on the patched tree alone is the patch's doing if the base passed.
     patched = side is RunSide.PATCHED
     for failure in run.failed:
         if not failure.by_machine:
@@ -293,9 +293,9 @@ def _machine_fault(
 
 
 def _own(check: Check, failure: FailedTest, base: CheckRun, patched: CheckRun) -> bool:
-    """Say whether a failure is the check's own, since a known-good kernel ran well after it."""
-    # How much memory there was before cannot be known: it counts as what the patch mends only where
-    # that is what it states, and the patched tree had enough.
+    """Return whether a failure is the check's own, given a known-good kernel that passed later."""
+    # The free memory before the run is unknown: a lack of memory is the patch's fault to mend only
+    # where the patch states this lack, and the patched tree had enough memory.
     if failure.kind is not RunFailure.NO_MEMORY:
         return True
     stated = check.expect == "fail-to-pass" and re.search(check.reason, failure.message)
@@ -305,7 +305,7 @@ def _own(check: Check, failure: FailedTest, base: CheckRun, patched: CheckRun) -
 def _on_base(check: Check, side: RunSide, base: CheckRun) -> Judgement | None:
     if check.expect == "pass-to-pass":
         return _failed(Cause.FAILS_BASE, side, base.failed) if base.failed else None
-    # On a release it counts that a part still fails.
+    # On a release, one test that still fails is enough.
     if base.passed and (side is RunSide.BASE or not base.failed):
         return Judgement(Cause.PASSES_BASE, side, base.passed[0], len(base.passed) - 1)
     return unlike_stated(check, base.failed, side)
@@ -314,7 +314,7 @@ def _on_base(check: Check, side: RunSide, base: CheckRun) -> Judgement | None:
 def unlike_stated(
     check: Check, failed: Sequence[FailedTest], where: RunSide = RunSide.BASE
 ) -> Judgement | None:
-    """Judge failures on the base by one that is not as stated; None: all are."""
+    """Judge failures on the base by the first failure not as stated; None: all are as stated."""
     for failure in failed:
         if failure.kind and not failure.by_machine:
             raised = failure.message.partition(":")[0]
@@ -346,7 +346,7 @@ def _on_patched(base: CheckRun, patched: CheckRun) -> Judgement | None:
 
 def _failed(cause: Cause, side: RunSide, failed: Sequence[FailedTest]) -> Judgement:
     for failure in failed:
-        # That the patched tree imports from itself what it has not is the patch's doing.
+        # A patched tree that imports a missing name of its own is the patch's doing.
         own = failure.kind is RunFailure.OWN_IMPORT and side is RunSide.PATCHED
         if failure.kind and not failure.by_machine and not own:
             return Judgement(Cause.BROKEN, side, _name(failure), kind=failure.kind)
@@ -358,7 +358,7 @@ def _name(failure: FailedTest) -> str:
 
 
 def sentence(judgement: Judgement) -> str:
-    """Return one line for people; nothing reads it back."""
+    """Return the judgement as a line for people, which no code parses."""
     cause, kind, words = judgement.cause, judgement.kind, judgement.words
     row = cause.sentence
     if kind and (cause is Cause.BROKEN or kind.blame is Blame.MACHINE):

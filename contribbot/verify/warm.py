@@ -36,7 +36,7 @@ _SERVER: Final = (
 )
 #: Variables that differ from run to run, beside contribbot's own.
 _OF_A_RUN: Final = ("HOME", "TMPDIR", "TRITON_HOME")
-#: Warmed processes at the same time: each takes some 200 MB.
+#: The largest number of warmed processes: each process takes some 200 MB.
 _MOST: Final = 4
 
 
@@ -44,11 +44,11 @@ _MOST: Final = 4
 class Fork:
     """A run's connection to a warmed process."""
 
-    channel: socket.socket  # for the program that stands for the fork
-    _life: int  # a pipe that has a byte when there is a fork, and its end when that has ended
+    channel: socket.socket  # for the program that represents the fork
+    _life: int  # a pipe: a byte tells of a fork, the end of the pipe tells of the fork's end
 
     def end(self) -> bool:
-        """End the fork, where there is one; say whether it has ended."""
+        """End the fork, if any; return whether the fork has ended."""
         self.channel.close()
         for seconds in (0, process.LAST_WAIT):
             if not select.select([self._life], [], [], seconds)[0]:
@@ -129,7 +129,7 @@ class WarmProcesses:
 # The rest runs in the warmed process.
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
-#: Namespaces, and the flags of setns(2) for them.
+#: The flags of setns(2) by namespace.
 _NAMESPACES: Final = {
     "user": 0x10000000,
     "mnt": 0x20000,
@@ -156,7 +156,7 @@ def serve() -> NoReturn:
     """Import modules, and fork for each run, until contribbot ends: `serve CONTROL MODULE...`."""
     control = socket.socket(fileno=int(sys.argv[1]))
     refusal = _warm(sys.argv[2:])
-    # Waited for, so that its time counts as that of this process.
+    # The process waits for forks that ended, so that their CPU time is added to its own.
     signal.signal(signal.SIGCHLD, _wait_for_ended)
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 2)
@@ -177,14 +177,14 @@ def _wait_for_ended(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _warm(modules: Sequence[str]) -> str:
-    """Import modules; say why no fork of this process is safe, or nothing."""
+    """Import modules; return why no fork of this process is safe; empty: forks are safe."""
     for name in ("contribbot.verify.pytest_plugin", *modules):
         try:
             importlib.import_module(name)
-        except BaseException as error:  # noqa: BLE001  a fresh child will say the same
+        except BaseException as error:  # noqa: BLE001  a fresh child reports the same error
             return f"import {name}: {type(error).__name__}"
     if cache := sys.modules.get("triton.runtime.cache"):
-        cache.triton_key()  # kept by triton: it reads a library of 300 MB
+        cache.triton_key()  # triton keeps the key, for which it reads a library of 300 MB
     gc.collect()
     gc.freeze()
     threads = len([*Path("/proc/self/task").iterdir()])
@@ -199,14 +199,14 @@ def _warm(modules: Sequence[str]) -> str:
 
 
 def _look_after(channel: socket.socket, life: int, refusal: str) -> None:
-    """Fork for the run that asks, end the fork when its run ends, and tell how it ended."""
+    """Fork for a run that asks, end the fork at the run's end, and report the fork's status."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _prctl(_SUBREAPER, 1)
     ancillary = socket.CMSG_SPACE(3 * 4) + socket.CMSG_SPACE(3 * 4)
     message, received, _, _ = channel.recvmsg(2**20, ancillary)
     if not message:
-        os._exit(0)  # the run has ended before it asked
+        os._exit(0)  # the run has ended without a request
     of_kind = {kind: memoryview(data).cast("i").tolist() for _, kind, data in received}
     streams, (client, _, _) = of_kind[socket.SCM_RIGHTS], of_kind[socket.SCM_CREDENTIALS]
     joined, pid = False, 0
@@ -239,7 +239,7 @@ def _look_after(channel: socket.socket, life: int, refusal: str) -> None:
 
 
 def _join(pid: int) -> bool:
-    """Enter the namespaces of a process, for the next fork; say whether they are others."""
+    """Enter the namespaces of a process for the next fork; return whether a namespace differs."""
     flags = sum(
         flag
         for name, flag in _NAMESPACES.items()
@@ -254,7 +254,7 @@ def _join(pid: int) -> bool:
 
 
 def _end_children() -> None:
-    """Kill what a fork left running, also in other groups; in a sandbox it ends with that."""
+    """Kill the processes that a fork left running, in other groups, too; a sandbox ends its own."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while True:
         try:
@@ -283,7 +283,7 @@ def _become(request: Mapping[str, object], streams: Sequence[int], *, joined: bo
     os.chdir(str(request["cwd"]))
     os.environ.clear()
     os.environ.update(env)
-    # A fresh child finds its own place for temporary files, and draws other numbers than before.
+    # A fork must look for its own temporary folder, and draw random numbers of its own.
     if tempfile := sys.modules.get("tempfile"):
         vars(tempfile)["tempdir"] = None
     if random := sys.modules.get("numpy.random"):
@@ -295,7 +295,7 @@ def _become(request: Mapping[str, object], streams: Sequence[int], *, joined: bo
 
 
 def _drop_privileges() -> None:
-    """Keep the one capability that a sandbox leaves, in the fork and in what it starts."""
+    """Keep the one capability that a sandbox leaves, in the fork and in its children."""
     for capability in range(64):
         if capability != _CAPABILITY:
             _prctl(_DROP_BOUNDING, capability)
@@ -305,7 +305,7 @@ def _drop_privileges() -> None:
         raise OSError(ctypes.get_errno(), "capset")
     _prctl(_AMBIENT, _RAISE, _CAPABILITY)
     _prctl(_NO_NEW_PRIVILEGES, 1)
-    # Joining a user namespace has made this process one that its own user may not look into.
+    # After the entry into a user namespace, the process's own user may not inspect the process.
     _prctl(_DUMPABLE, 1)
 
 

@@ -18,7 +18,7 @@ _STREAMS = (0, 1, 2)
 
 
 def main() -> None:
-    """Ask for a fork and end as it does, or become the command."""
+    """Ask for a fork and end with the fork's status, or else become the command."""
     channel, command = socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]
     lifeline = os.environ.pop("CONTRIBBOT_LIFELINE")
     request = {"command": command, "env": dict(os.environ), "cwd": os.getcwd()}  # noqa: PTH109  quick to start
@@ -28,7 +28,7 @@ def main() -> None:
     except OSError:
         answer = ""
     if answer == "forked":
-        # No answer: whoever ended the process beside the fork has ended the fork.
+        # Without an answer the process beside the fork was killed, and the fork with it.
         _end(int(_answer(channel, int(lifeline)) or -signal.SIGKILL))
     why = answer or "the warmed process has ended"
     os.write(2, f"contribbot: not forked from a warmed process: {why}\n".encode())
@@ -46,7 +46,7 @@ def _answer(channel: socket.socket, lifeline: int) -> str:
 
 
 def _end(status: int) -> None:
-    """End by a status, or by a signal where it is negative."""
+    """End with a status, or by the signal that a negative status means."""
     if status < 0:
         if -status not in {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(-status, signal.SIG_DFL)

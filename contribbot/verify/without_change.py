@@ -31,9 +31,9 @@ _WORKS: Final = (
     ast.Attribute, ast.Await, ast.BinOp, ast.Call, ast.Compare, ast.Subscript, ast.UnaryOp,
 )  # fmt: skip
 _WORDS: Final = re.compile(r"\w+|[^\w\s]")
-#: The share of words that a renamed definition has in common with what it was.
+#: The share of words that a renamed definition must have in common with its former text.
 _ALIKE: Final = 0.6
-#: Runs a script by its path: `python -c` this, the script and its arguments.
+#: A program that runs a script by its path: `python -c PROGRAM SCRIPT ARGUMENTS`.
 _AS_MAIN: Final = """\
 import os, runpy, sys
 del sys.argv[0]
@@ -41,7 +41,7 @@ if sys.path[0] == "":
     sys.path[0] = os.path.dirname(sys.argv[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-#: Stands in a folder of Python's path, for the processes that a check starts.
+#: The text of a `sitecustomize.py` on Python's path, for the processes that a check starts.
 _SITECUSTOMIZE: Final = """\
 from contribbot.fallback.start_audit import run_hidden
 from contribbot.verify.without_change import install
@@ -69,7 +69,7 @@ def without_change(
         module.body = [patched_values.get(_names(part), part) for part in module.body]
         return None if ast.dump(module) == ast.dump(new) else ast.fix_missing_locations(module)
     except (SyntaxError, ValueError, RecursionError):
-        return None  # no check loads it
+        return None  # no check can load the file
 
 
 def _changed_values(old: ast.Module, new: ast.Module) -> set[str]:
@@ -96,14 +96,14 @@ def _read_names(node: ast.AST) -> Iterator[str]:
 
 
 def _reads_itself(node: ast.AST) -> bool:
-    """Say whether a module may read a value of its own by a name that it computes."""
+    """Return whether a module may read its own values by computed names."""
     if isinstance(node, ast.Name):
         return node.id == "globals"
     return isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules"
 
 
 def _is_value(statement: ast.stmt) -> bool:
-    """Say whether a statement gives a name a value, and calls nothing but Python's own types."""
+    """Return whether a statement assigns a value to a name, with calls of builtin types alone."""
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
         return False
     calls = [node.func for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
@@ -114,7 +114,7 @@ def _is_value(statement: ast.stmt) -> bool:
 
 
 def _merged(old: Sequence[ast.stmt], new: Sequence[ast.stmt], *, fresh: bool) -> list[ast.stmt]:
-    """Return the statements of one block; `fresh`: the base does not have it."""
+    """Return the merged statements of a block; `fresh`: the base lacks the block."""
     twice = {name for block in (old, new) for name, count in _definitions(block) if count > 1}
     before, after = _keys(old, twice), _keys(new, twice)
     base, patched = dict(zip(before, old, strict=True)), dict(zip(after, new, strict=True))
@@ -142,7 +142,7 @@ def _definitions(block: Sequence[ast.stmt]) -> list[tuple[str, int]]:
 def _renames(
     base: Mapping[str, ast.stmt], patched: Mapping[str, ast.stmt], twice: Collection[str]
 ) -> dict[str, str]:
-    """Pair the definitions that vanish with the new ones whose words are most alike, by keys."""
+    """Pair, by keys, vanished definitions with the new definitions whose words are most alike."""
     words = {
         key: Counter(_WORDS.findall(ast.unparse(part)))
         for block, other in ((base, patched), (patched, base))
@@ -163,14 +163,14 @@ def _renames(
 
 
 def _alias(old: ast.stmt, new: ast.stmt) -> Iterator[ast.stmt]:
-    """Yield the assignment of a definition to its former name."""
+    """Yield the assignment that makes a renamed definition known by its former name."""
     (former,), (name,) = _names(old), _names(new)
     value = ast.Name(name, ast.Load())
     yield ast.copy_location(ast.Assign([ast.Name(former, ast.Store())], value), new)
 
 
 def _keys(block: Sequence[ast.stmt], twice: Collection[str]) -> list[str]:
-    """Return what pairs the statements of two blocks: of a definition its name.
+    """Return the keys by which the statements of two blocks pair: a definition's key is its name.
 
     Definitions of one name (`twice`: a property and its setter, overloads) pair by their
     decorators, then by their order.
@@ -191,7 +191,7 @@ def _keys(block: Sequence[ast.stmt], twice: Collection[str]) -> list[str]:
 
 
 def _with_base(old: ast.stmt, new: ast.stmt) -> ast.stmt:
-    """Return a statement that both trees have, and that does what the base's does."""
+    """Return a statement of both trees with the base's behaviour."""
     if isinstance(old, _FUNCTIONS) and isinstance(new, _FUNCTIONS):
         return _function(old, new)
     if isinstance(old, ast.ClassDef) and isinstance(new, ast.ClassDef):
@@ -210,7 +210,7 @@ def _function(old: Function, new: Function) -> Function:
     changed.decorator_list = old.decorator_list
     before, after = _positional(old.args), _positional(new.args)
     follows = after[: len(before)] == before and {*_all(old.args)} <= {*_all(new.args)}
-    # The base's statements need its own parameters, where these stand.
+    # The base's statements need the base's parameters at their places.
     changed.args = _with_defaults(new.args, old.args) if follows else old.args
     return changed
 
@@ -235,7 +235,7 @@ def _positional(arguments: ast.arguments) -> list[str]:
 
 
 def _with_defaults(new: ast.arguments, old: ast.arguments) -> ast.arguments:
-    """Return a signature whose parameters default to the base's values, and new ones to some."""
+    """Return a signature with the base's defaults, and with defaults for all new parameters."""
     changed, before, after = copy.copy(new), _defaults(old), _defaults(new)
     known = {*_all(old)}
 
@@ -274,7 +274,7 @@ def _names(statement: ast.stmt) -> frozenset[str]:
 
 
 def _named(statement: ast.stmt, bound: Collection[str], *, fresh: bool) -> Iterator[ast.stmt]:
-    """Yield what is left of a statement that the base lacks: the names that are new."""
+    """Yield the parts of a statement that the base lacks: the definitions of new names."""
     names = _names(statement)
     future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
     if future or _marks(statement, bound):
@@ -282,7 +282,7 @@ def _named(statement: ast.stmt, bound: Collection[str], *, fresh: bool) -> Itera
     elif not names or names & {*bound}:
         return
     elif isinstance(statement, _FUNCTIONS):
-        # A method that Python calls by itself says more than its name.
+        # A special method, which Python calls by itself, is behaviour and not just a name.
         if fresh or not (statement.name.startswith("__") and statement.name.endswith("__")):
             yield _or_nothing(_emptied(statement), names)
     elif isinstance(statement, ast.ClassDef):
@@ -296,9 +296,9 @@ def _named(statement: ast.stmt, bound: Collection[str], *, fresh: bool) -> Itera
 
 
 def _or_nothing(statement: ast.stmt, names: Collection[str]) -> ast.stmt:
-    """Return a statement that leaves its names without a value where it raises.
+    """Return a statement that sets its names to None if the statement raises.
 
-    The functions that it calls may be new, and do nothing here.
+    The statement may call new functions, which do nothing here.
     """
     decorated = isinstance(statement, _DEFINITIONS) and bool(statement.decorator_list)
     derived = isinstance(statement, ast.ClassDef) and bool(statement.bases)
@@ -313,7 +313,7 @@ def _or_nothing(statement: ast.stmt, names: Collection[str]) -> ast.stmt:
 
 
 def _marks(statement: ast.stmt, bound: Collection[str]) -> bool:
-    """Tell whether a statement sets a constant attribute of a name that the base's module binds."""
+    """Return whether a statement sets a constant attribute of a name in the base's module."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Constant):
         return False
     target = statement.targets[0]
@@ -364,7 +364,7 @@ class _Modules:
         return self._modules[path]
 
     def source(self, code: CodeType) -> str:
-        """Return the source of a function as it is executed; empty: it is not of these files."""
+        """Return the executed source of a function; empty: the function is not of these files."""
         node: ast.AST | None = None
         if code.co_filename in self:
             node = self[code.co_filename]
@@ -384,7 +384,7 @@ class _RemovedFiles:
     def find_spec(
         self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the module of a name in one of the folders of its package, or of Python's path."""
+        """Return the spec of a module in the folders of its package, or of Python's path."""
         for folder in sys.path if path is None else path:
             stem = os.path.join(folder, name.rpartition(".")[2])  # noqa: PTH118  as loaders name files
             for file, inside in ((f"{stem}/__init__.py", [stem]), (f"{stem}.py", None)):
@@ -396,7 +396,7 @@ class _RemovedFiles:
 
 
 def install(index: str, checks: str) -> None:
-    """Execute modules in place of files; what lies in `checks` sees the files' own text."""
+    """Execute modules in place of files; code in `checks` sees the files' own text."""
     modules = _Modules(json.loads(Path(index).read_bytes()))
     loader = importlib.machinery.SourceFileLoader
     get_code, open_code = loader.get_code, io.open_code
@@ -414,12 +414,12 @@ def install(index: str, checks: str) -> None:
     io.open_code = opened
     arguments = sys.argv or [""]
     script = os.path.abspath(arguments[0])  # noqa: PTH100  links stay, as loaders name files
-    if script in modules:  # Python would read it by itself
+    if script in modules:  # Python would read the script directly
         options = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
         command = [sys.executable, *options, "-c", _AS_MAIN, script, *arguments[1:]]
         os.execv(sys.executable, command)  # noqa: S606  the same program, as it was started
     sys.meta_path.append(_RemovedFiles(modules))
-    # For all loaders, on purpose; typeshed has it in a base class.
+    # The method is replaced for all loaders, on purpose; typeshed has it in a base class.
     loader.get_code = code_without  # type: ignore[method-assign,assignment]  # as said
     for name in ("getsource", "getsourcelines"):
         setattr(inspect, name, _executed(getattr(inspect, name), modules, checks))
@@ -428,7 +428,7 @@ def install(index: str, checks: str) -> None:
 def _executed(
     read: Callable[[object], Source], modules: _Modules, checks: str
 ) -> Callable[[object], Source]:
-    """Give a compiler the source of a function as it is executed, and a check the file's own."""
+    """Give a compiler the executed source of a function, and a check the file's own source."""
 
     def executed(function: object) -> Source:
         code = getattr(function, "__code__", None)

@@ -25,7 +25,7 @@ class ApplyStage(Stage):
     after = ("source",)
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit, whose outcome depends on the pin and the patch files alone."""
+        """Return one unit, whose outcome depends on the pin and the patch files alone."""
         inputs: Inputs = {
             "pin_commit": job.trees.pin_commit,
             "stack": [[patch.name, patch.digest] for patch in (*job.below, job.patch)],
@@ -33,7 +33,7 @@ class ApplyStage(Stage):
         }
 
         def usable(result: StageResult) -> bool:
-            # The outcome is remembered with the queue, the objects live in the cache.
+            # The outcome is in the queue's folder, but the objects are in the cache.
             trees = _trees(result)
             made = (trees.patched_commit, trees.tested_tree) if trees else ()
             return result.outcome is not Outcome.PASSED or all(map(job.store.has, made))
@@ -54,12 +54,12 @@ def _trees(result: StageResult) -> AppliedTrees | None:
 
 
 def _apply(job: Job) -> Finding:
-    # New objects are written: an import beside it would sweep them away as leftovers.
+    # The store must be locked: a parallel import would remove the new objects as leftovers.
     with job.store.exclusive():
         try:
             return _stack(job)
         except QueueError as error:
-            # A fault of one patch's files must not end the others' proofs.
+            # A fault of one patch's files must not end the proofs of other patches.
             reason = f"patches/{job.patch.name}/{error.message}; {error.hint}"
             return Finding(Outcome.FAILED, reason, lasting=False, patch_fault=PatchFault.INVALID)
 
@@ -135,7 +135,7 @@ def _conflict(conflicts: tuple[ConflictSide, ...], prefix: str) -> Finding:
 def with_tests(
     store: Store, patch: Patch, tree: str, *, before: str, after: str, scratch: Path
 ) -> str:
-    """Lay the tests that a patch brings over a tree, and nothing else of it."""
+    """Lay the tests of a patch, and no other file of the patch, over a tree."""
     brought = [
         change
         for change in changes(store, before, after)
@@ -149,7 +149,7 @@ def with_tests(
         blob = change.blob
         sides = [store.resolve(f"{side}:{change.path}") for side in (tree, before)]
         if None not in sides and sides[0] != sides[1]:
-            # Where both changed it, the patch's stays.
+            # Where both sides changed a test, the patch's text wins.
             texts = [store.read(str(side)) for side in (*sides, blob)]
             merged = store.merge_file(texts, scratch=scratch, theirs=True)
             if merged is not None:

@@ -18,7 +18,7 @@ from contribbot.model.record import PreflightRecord, RunnerFault, StageDetails
 from contribbot.verify.job import Job
 from contribbot.verify.runner_fault import UnavailableError
 
-#: Everything that an outcome or an answer depends on.
+#: The inputs on which an outcome or an answer depends.
 Inputs = dict[str, JsonValue]
 
 
@@ -27,60 +27,60 @@ class Finding:
     """The outcome of a unit of work."""
 
     outcome: Outcome
-    reason: str  # one line that says why
+    reason: str  # one line
     details: StageDetails | None = None  # the facts, for the record
-    #: Whether the same inputs would give the same again. A crash or a time-out may not, and is not
-    #: remembered.
+    #: Whether the same inputs give the same outcome again. A crash or a time-out is not lasting,
+    #: and is not remembered.
     lasting: bool = True
-    proof: bool = True  # whether it proves the patch by itself, where it goes from red to green
-    #: How long the work took, where that is not the time from its start to its end (it may have
-    #: waited for others).
+    proof: bool = True  # whether a pass from red to green proves the patch alone
+    #: The duration of the work, where that is not the time from start to end (the work may wait
+    #: for other work).
     seconds: float | None = None
-    #: Whether the work was done before, so that nothing was repeated.
+    #: Whether the outcome comes from earlier work.
     cached: bool = False
     runner_fault: RunnerFault | None = None
     preflight: PreflightRecord | None = None
     patch_fault: PatchFault | None = None
-    #: On which the outcome depends, beside the inputs of its unit.
+    #: The packages on which the outcome depends beside the unit's inputs.
     packages: Packages = field(default_factory=Packages)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One piece of work of a stage, with everything that its outcome depends on."""
+    """A piece of work of a stage, with the inputs of its outcome."""
 
-    target: str  # the hardware that it needs, or `any`
-    #: The inputs of the outcome, beside tool and machine; None: done every time.
+    target: str  # the hardware that the work needs, or `any`
+    #: The inputs of the outcome, beside tool and machine; None: the work is done every time.
     inputs: Mapping[str, JsonValue] | None
     work: Callable[[], Finding]  # runs in a worker thread
-    label: str = ""  # what people call it; empty where the stage has one unit
-    missing: str = ""  # why this machine cannot do it, or empty
-    #: Makes what the outcome depends on, where that changes less often than `inputs`; asked where
-    #: no outcome of these is remembered. None: it cannot be made.
+    label: str = ""  # the name in messages; empty where the stage has one unit
+    missing: str = ""  # why this machine cannot do the work, or empty
+    #: Makes an intermediate product, which changes less often than `inputs`, and by which an
+    #: outcome may be remembered, too. None: no product.
     product: Callable[[], Mapping[str, JsonValue] | None] = lambda: None
-    #: Whether a remembered outcome still holds for what is there now.
+    #: Whether a remembered outcome can still be used.
     usable: Callable[[StageResult], bool] = lambda _result: True
 
 
 @dataclass(frozen=True)
 class TreeAnswer:
-    """The outcome of an entry on one tree, and why."""
+    """The outcome of an entry on one tree, and the reason."""
 
     says: Says
     why: str
-    lasting: bool = True  # as of a finding
+    lasting: bool = True  # as in `Finding`
     log: str = ""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A fail-to-pass entry, as it is asked of one tree."""
+    """A fail-to-pass entry as a question to one tree."""
 
-    label: str  # what people call it
+    label: str  # the name in messages
     target: str  # the hardware, or `any`
     ask: Callable[[Job, str], TreeAnswer]
-    tools: Inputs = field(default_factory=dict)  # what the answer depends on, beside the tree
-    paths: Sequence[str] = ()  # the files of the tree that it names
+    tools: Inputs = field(default_factory=dict)  # the inputs of the answer beside the tree
+    paths: Sequence[str] = ()  # the files of the tree that the entry names
 
 
 def unavailable(error: UnavailableError) -> Finding:
@@ -95,44 +95,44 @@ def unavailable(error: UnavailableError) -> Finding:
 
 
 class Stage(abc.ABC):
-    """One kind of proof. A new one is one file, one row in the registry, one test."""
+    """A kind of proof. A new stage is a file, a row in the registry, and a test."""
 
-    #: The type of its outcomes, which has its name.
+    #: The type of the stage's outcomes, which holds the stage's name.
     result: type[StageResult]
-    #: Stages that must have passed for this one to make sense.
+    #: Stages that must have passed before this stage.
     after: tuple[str, ...] = ("apply",)
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the stage."""
         return self.result.stage_name()
 
     @abc.abstractmethod
     def units(self, job: Job) -> list[Unit]:
-        """Return the work to be done; called when the stages before it have ended."""
+        """Return the stage's units of work; called after the end of the stages in `after`."""
 
     def probes(self, patch: Patch) -> Iterable[Probe]:  # noqa: ARG002  most have none
         """Return the fail-to-pass entries, for a tree without the patch."""
         return ()
 
-    def settle(self, job: Job, results: Sequence[StageResult]) -> None:  # noqa: B027  most need nothing
-        """Take over from its results what later stages need."""
+    def settle(self, job: Job, results: Sequence[StageResult]) -> None:  # noqa: B027  optional
+        """Store the facts in the stage's results that later stages need."""
 
 
 def is_red(entry: Stated) -> bool:
-    """Say whether an entry must fail without the patch."""
+    """Return whether an entry must fail without the patch."""
     return entry.expect == "fail-to-pass"
 
 
 def absent(path: str) -> TreeAnswer:
-    """Answer for an entry that names a file which a release has not."""
+    """Return the answer for an entry whose file the release lacks."""
     return TreeAnswer(Says.OTHER, f"{path} is not there, and git knows of no file that it became")
 
 
 def answer(
     entry: Stated, problems: Sequence[str], *, good: str, lacking: str, crash: str, log: str = ""
 ) -> TreeAnswer:
-    """Judge one tree by what this machine lacked, how a program crashed, and what is wrong."""
+    """Return the answer of one tree by a lack of this machine, a crash, or the tree's problems."""
     if lacking or crash:
         says = Says.CANNOT if lacking else Says.OTHER
         return TreeAnswer(says, lacking or crash, lasting=False, log=log)

@@ -32,19 +32,19 @@ from contribbot.verify.pytest_run import TAIL, Scrub, child_environment, lay_out
 from contribbot.verify.runner_fault import runner_fault, signed
 from contribbot.verify.stages.base import Finding, Inputs, Stage, Unit
 
-#: Bytes of a side's output that are kept.
+#: The largest number of bytes of a side's output.
 _OUTPUT: Final = 16 * 2**20
 _THREADS: Final = re.compile(r"[1-9][0-9]{0,3}")
-#: Variables that make times repeatable; an entry's `env` may say otherwise.
+#: Variables that make times repeatable; an entry's `env` may override them.
 STEADY: Final = {
     # Some OpenMP runtimes keep idle threads spinning for 200 ms, into the other side's turn.
     "KMP_BLOCKTIME": "1",
     # glibc gives large blocks back to the kernel and takes them again, or keeps them,
     # depending on sizes and order: equal work was seen to differ five times by page faults
-    # alone. Here it keeps what it has (mallopt(3)).
+    # alone. With these variables glibc keeps its blocks (mallopt(3)).
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
-    # Else torch.compile leaves processes beside the one that is measured.
+    # Without this variable, torch.compile leaves processes beside the measured process.
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 
@@ -55,7 +55,7 @@ class BenchStage(Stage):
     result = BenchStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit an entry."""
+        """Return one unit for each `[[bench]]`."""
         return [_unit(job, entry) for entry in job.patch.spec.bench]
 
 
@@ -73,7 +73,7 @@ def _unit(job: Job, entry: Bench) -> Unit:
 
 
 def _threads(job: Job, entry: Bench) -> int:
-    """Return the threads that numerical libraries use: all, unless the entry says less."""
+    """Return the number of threads of numerical libraries: the entry's, or else all cores."""
     stated = entry.env.get("OMP_NUM_THREADS", "")
     return int(stated) if _THREADS.fullmatch(stated) else job.machine.cores
 
@@ -106,7 +106,7 @@ def _measure(
             suspect = suspicion(result, outcome, reason, lasting=lasting, outputs=outputs)
             if suspect is not None:
                 job.preflights.after(suspect, entry.target, job.machine, job.fresh_folder)
-                # A GPU that is well may be too small; anything else is the bench's own.
+                # A sound GPU may have too little memory; any other failure is the bench's own.
                 if outcome is Outcome.UNAVAILABLE and suspect.kind is RunFailure.NO_MEMORY:
                     fault = suspect
     if meddled := job.altered(job.trees.base) or job.altered(job.trees.patched):
@@ -145,7 +145,7 @@ def _measure(
 def suspicion(
     result: BenchResult, outcome: Outcome, reason: str, *, lasting: bool, outputs: Iterable[str]
 ) -> RunnerFault | None:
-    """Return what in a bench on a GPU could be the runner's doing."""
+    """Return the suspected runner fault of a bench on a GPU, or None."""
     if outcome is Outcome.UNAVAILABLE:
         return signed(result.words)
     if outcome is not Outcome.FAILED or lasting:
@@ -155,7 +155,7 @@ def suspicion(
 
 
 def _cases(result: BenchResult, base: _Spot, patched: _Spot) -> tuple[BenchCase, ...]:
-    """Return the cases for the record, without this machine's folders in what exceptions said."""
+    """Return the cases for the record, without this machine's folders in the messages."""
     records = map(case_record, result.cases)
     return tuple(
         record.model_copy(update={"text": patched.scrub(base.scrub(record.text))})
@@ -164,7 +164,7 @@ def _cases(result: BenchResult, base: _Spot, patched: _Spot) -> tuple[BenchCase,
 
 
 class _Spot:
-    """The folder and the place of one side."""
+    """The folder, the layout and the environment of one side."""
 
     def __init__(self, job: Job, entry: Bench, tree: str) -> None:
         where = place(job, entry, tree)
@@ -186,11 +186,11 @@ class _Spot:
         self.scrub = Scrub(where.tree, folder, *where.python)
 
     def side(self, name: str) -> BenchSide:
-        """Return what the child of this side is started with."""
+        """Return the arguments for the child of this side."""
         return BenchSide(name, self._checks, self._env, self._log)
 
     def output(self) -> str:
-        """Return what this side has written, without this machine's folders."""
+        """Return the output of this side, without this machine's folders."""
         if not self._log.is_file():
             return ""
         with self._log.open("rb") as file:

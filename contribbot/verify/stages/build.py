@@ -44,7 +44,7 @@ from contribbot.verify.stages.base import (
     is_red,
 )
 
-#: Seconds for one side of an extension where the patch does not say.
+#: The time limit of an extension's build in seconds, where the patch states no limit.
 _PATIENCE: Final = 1800.0
 _BECAME: Final = {
     Outcome.FAILED: "failed",
@@ -54,18 +54,18 @@ _BECAME: Final = {
 
 
 class BuildStage(Stage):
-    """Builds each declared thing twice, side by side, in folders of their own."""
+    """Builds each `[[build]]` from both trees in parallel, in separate folders."""
 
     result = BuildStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit for each build and target."""
+        """Return one unit for each build and target."""
         return [
             _unit(job, build, target) for build in job.patch.spec.build for target in build.targets
         ]
 
     def probes(self, patch: Patch) -> Iterable[Probe]:
-        """One an entry and target whose failure on the base is stated."""
+        """Return one probe for each fail-to-pass build and target."""
         return [
             Probe(
                 f"build {build.name} {target}",
@@ -79,7 +79,7 @@ class BuildStage(Stage):
 
 
 def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
-    """Build something from one tree, and leave it where checks look for it."""
+    """Build a product from one tree, and leave the product where checks look for it."""
     if missing := missing_for(job, build, target):
         return TreeAnswer(Says.CANNOT, str(missing), lasting=target not in job.machine.targets)
     plan = BuildPlan.of(job, build, target, tree)
@@ -110,10 +110,10 @@ class BuildPlan:
     build: Build
     target: str
     tree: str
-    key: str  # the digest of everything that the product depends on
+    key: str  # the digest of the product's inputs
     absent: str  # a path that the build names and the tree lacks, or empty
-    how: BuildTools | BuildRecipe  # what compiles an extension, or the upstream's recipe
-    #: Whether the upstream's own hipify step comes first; else cpp_extension hipifies by itself.
+    how: BuildTools | BuildRecipe  # the tools for an extension, or the upstream's recipe
+    #: Whether the upstream's own hipify step comes first; otherwise cpp_extension hipifies.
     hipified: bool
 
     @classmethod
@@ -128,7 +128,7 @@ class BuildPlan:
             hipified = _hipified_first(job, how)
             support = job.patch.support
             inputs = builds.extension_inputs(job.store, tree, build, support=support, tools=how)
-            # The step may read anything of the tree.
+            # The hipify step may read any file of the tree.
             inputs = {"hipified": inputs, "tree": tree} if hipified else inputs
         absent = builds.absent_path(job.store, tree, how if isinstance(how, BuildRecipe) else build)
         return cls(build, target, tree, build_cache.json_digest(inputs), absent, how, hipified)
@@ -136,7 +136,7 @@ class BuildPlan:
     @property
     def cached(self) -> bool:
         """Whether a compiler cache may stand before the compilers."""
-        # Neither ccache nor sccache can be put before hipcc: torch leaves them out there.
+        # Neither ccache nor sccache can be put before hipcc: torch ignores launchers for hipcc.
         return isinstance(self.how, BuildRecipe) or self.how.kind != "hip"
 
 
@@ -213,13 +213,13 @@ def _details(
 class BuildSide:
     """The result of a build from one tree."""
 
-    product: build_cache.Product | None = None  # what was built, or None
-    error: str = ""  # what is wrong with the tree, in one line
+    product: build_cache.Product | None = None  # the product, or None
+    error: str = ""  # the fault of the tree, in one line
     absent: str = ""  # a path that the build names and the tree lacks
-    lacking: str = ""  # what this machine could not do
+    lacking: str = ""  # the lack of this machine
     crash: str = ""  # how a compiler crashed
-    reused: bool = False  # whether it was there from an earlier build
-    seconds: float = 0.0  # how long it took when it was built
+    reused: bool = False  # whether the product comes from an earlier build
+    seconds: float = 0.0  # the duration of the build, or of the earlier build
     log: str = ""  # SHA-256 of the whole output
     tail: str = ""
 
@@ -230,7 +230,7 @@ class BuildSide:
 
     @property
     def transient(self) -> bool:
-        """Whether it may be different the next time."""
+        """Whether another build may have another result."""
         return bool(self.lacking or self.crash)
 
     def record(self, name: str) -> BuildRecord:
@@ -250,14 +250,14 @@ class BuildSide:
 
 
 def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSide:
-    """Build one tree, unless it is built already; runs in `children`."""
+    """Build one tree, unless its product is in the cache; runs in `children`."""
     if plan.absent:
         return BuildSide(absent=plan.absent)
     sides: list[BuildSide] = []
 
     def build(into: Path) -> build_cache.CachedBuild | None:
         folder = job.fresh_folder()
-        # Not before: who waits for another's build must not keep a bench waiting.
+        # The slot is taken here: a wait for another process's build must not block a bench.
         with job.slots.busy():
             run = _run_recipe if isinstance(plan.how, BuildRecipe) else _compile
             ran, made = run(job, plan, launcher, folder, into)
@@ -276,7 +276,7 @@ def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSid
         raise
     except MachineError as error:
         check_stopping()
-        # Another contribbot builds the same for too long, or git could not export.
+        # Another contribbot holds the build's lock for too long, or git could not export.
         return BuildSide(lacking="; ".join(filter(None, (error.message, error.hint))))
     if sides:
         return replace(sides[0], product=product)
@@ -352,7 +352,7 @@ def _compile(
 
 
 def judge_build(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Outcome, str]:
-    """Return the outcome of a build and one line that says why."""
+    """Return the outcome of a build, and the reason in one line."""
     outcome, reason = _judge_sides(build, base, patched)
     sides = (("base", base), ("patched tree", patched))
     reused = " and ".join(name for name, side in sides if side.reused)
@@ -363,7 +363,7 @@ def _judge_sides(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Out
     sides = (("base", base), ("patched tree", patched))
     for name, side in sides:
         if side.lacking:
-            # This machine could not do it: that says nothing of the patch.
+            # A lack of this machine is no result for the patch.
             return Outcome.UNAVAILABLE, f"on the {name}: {side.lacking}"
     for name, side in sides:
         if side.crash:
@@ -385,11 +385,11 @@ def _judge_sides(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Out
     return (Outcome.FAILED, wrong) if wrong else (Outcome.PASSED, good)
 
 
-# The products of the stage, for the checks that load one.
+# The products of the stage, for checks that load a product.
 
 
 def obstacle(job: Job, name: str, target: str) -> str:
-    """Say why a build's products are not there, or nothing."""
+    """Return why a build has no products; empty: it has products."""
     result = _result(job, name, target)
     if result is None:
         return f"its build {name} is not made for {target}"
@@ -399,7 +399,7 @@ def obstacle(job: Job, name: str, target: str) -> str:
 
 
 def identity(job: Job, name: str, target: str) -> list[str]:
-    """Return what a check that loads a build depends on: what its products are made from."""
+    """Return the keys of the products on which a check that loads a build depends."""
     result = _result(job, name, target)
     return _product_keys(result) if result else []
 
@@ -418,7 +418,7 @@ def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
 
 
 def differ(job: Job, name: str, target: str) -> bool:
-    """Say whether the patched tree's product has other bytes than the base's."""
+    """Return whether the patched tree's product differs from the base's product."""
     base, patched = map(build_cache.find_product, identity(job, name, target) or ("", ""))
     if base is None or patched is None:
         return False
@@ -436,7 +436,7 @@ def _result(job: Job, name: str, target: str) -> StageResult | None:
 
 
 def _product_keys(result: StageResult) -> list[str]:
-    """Return the names of the base's and the patched tree's product; empty where there is none."""
+    """Return the keys of the base's and the patched tree's product; an empty key: no product."""
     details = result.details
     if not isinstance(details, BuildDetails):
         return ["", ""]

@@ -49,7 +49,7 @@ class CompileStage(Stage):
     result = CompileStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit an entry and target."""
+        """Return one unit for each entry and target."""
         return [
             _unit(job, entry, target)
             for entry in job.patch.spec.compile
@@ -57,7 +57,7 @@ class CompileStage(Stage):
         ]
 
     def probes(self, patch: Patch) -> Iterable[Probe]:
-        """One an entry and target whose failure on the base is stated."""
+        """Return one probe for each fail-to-pass entry and target."""
         return [
             Probe(
                 f"compile {entry.name} {target}",
@@ -72,7 +72,7 @@ class CompileStage(Stage):
 
 
 def _ask(entry: Compile, target: str, job: Job, tree: str) -> TreeAnswer:
-    """Ask whether one tree's kernel compiles as the entry expects."""
+    """Return whether one tree's kernel compiles as the entry expects, as an answer."""
     using = hip_toolchain(target)
     if missing := missing_for(job, entry, using):
         return TreeAnswer(Says.CANNOT, str(missing))
@@ -94,7 +94,7 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
 
 
 def inputs_of(job: Job, entry: Compile, using: Toolchain | Lack) -> Inputs:
-    """Return what the code of both sides depends on."""
+    """Return the inputs of the code of both sides."""
     upstream, hipify = job.patch.upstream, job.patch.spec.hipify
     library = device_library(using) if isinstance(using, Toolchain) else None
     return {
@@ -114,7 +114,7 @@ def inputs_of(job: Job, entry: Compile, using: Toolchain | Lack) -> Inputs:
 def toolchain_of(
     patch: Patch, entry: Compile, using: Toolchain | Lack, sides: Iterable[Compiled] = ()
 ) -> ToolchainRecord:
-    """Return the record of the compiler, and of what read its code and is in it."""
+    """Return the record of the compiler, its assembler and its device library."""
     compiler: dict[str, str] = {}
     if isinstance(using, Toolchain):
         compiler = {"assembler": using.name, "identity": using.identity}
@@ -150,7 +150,7 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lack) -> 
         judgement.outcome,
         judgement.reason,
         details_of(entry, target, base, patched, judgement, toolchain=toolchain),
-        # A tool missing on this machine may be there the next time.
+        # A tool that is missing on this machine may be installed before the next run.
         lasting=judgement.lasting and judgement.outcome is not Outcome.UNAVAILABLE,
         proof=judgement.proof,
         seconds=sum(side.seconds for side in (base, patched) if not side.cached),
@@ -164,14 +164,14 @@ class CompiledSide:
 
     result: Compiled
     content: bytes = b""
-    shared: int = 0  # bytes of LDS that a launch adds to what a kernel declares
+    shared: int = 0  # bytes of LDS that a launch adds to the kernel's own
 
 
 def compile_side(
     job: Job, entry: Compile, target: str, using: Toolchain | Lack, tree: str, *,
     loaded: bool = False,
 ) -> CompiledSide:  # fmt: skip
-    """Compile one side into its listing, or into what is loaded; runs in `children`."""
+    """Compile one side into a listing, or into a code object (`loaded`); runs in `children`."""
     if isinstance(using, Lack):
         return CompiledSide(Compiled(missing=str(using)))
     result, content, shared = Compiled(), b"", 0
@@ -194,7 +194,7 @@ def compile_side(
         except CompileError as error:
             return CompiledSide(error.result)
         if isinstance(source, TritonSource) and (meddled := job.altered(tree)):
-            # Others saw a changed tree from then on.
+            # Other units saw a changed tree after this compile.
             trouble = f"wrote into the tree: {meddled}"
             return CompiledSide(Compiled(crashed=trouble, command=result.command))
         if result.log and not result.cached:
@@ -219,7 +219,7 @@ def _source(
         signature=entry.signature,
         constants=entry.constants,
         num_warps=entry.num_warps,
-        # Of an overlay's packages the installed ones are imported.
+        # With an overlay, Python imports the installed packages.
         tree=None if job.patch.upstream.overlay else exported,
         env=entry.env,
         python=tuple(exported / root for root in job.patch.upstream.python_roots),

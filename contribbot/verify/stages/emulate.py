@@ -44,7 +44,7 @@ _UNCHANGED: Final = (
     "the kernels are the base's, instruction by instruction, so that no result can differ: state it"
     " as pass-to-pass, and have a check of `[[checks]]` fail on what calls them"
 )
-#: What decides, beside the tree, what an emulated GPU computes.
+#: The packages that decide, beside the tree, about an emulated GPU's results.
 _EMULATED_BY: Final = ("torch", "triton", "tinygrad")
 
 
@@ -54,11 +54,11 @@ class EmulateStage(Stage):
     result = EmulateStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit an entry and target."""
+        """Return one unit for each entry and target."""
         return [_unit(job, check) for entry in job.patch.spec.emulated for check in entry.checks]
 
     def probes(self, patch: Patch) -> Iterable[Probe]:
-        """One an entry and target whose failure on the base is stated."""
+        """Return one probe for each fail-to-pass entry and target."""
         entries = filter(is_red, patch.spec.emulated)
         return [_probe(patch, check) for entry in entries for check in entry.checks]
 
@@ -74,7 +74,7 @@ def _probe(patch: Patch, check: EmulatedCheck) -> Probe:
 
 
 def _ask(check: EmulatedCheck, job: Job, tree: str) -> TreeAnswer:
-    """Run a check with the kernels of one tree."""
+    """Return the answer of a check with the kernels of one tree."""
     if missing := missing_emulated(job, check):
         return TreeAnswer(Says.CANNOT, str(missing))
     return ask_run(check, emulated_runner(job, check, [tree]), job)
@@ -108,7 +108,7 @@ def _unit(job: Job, check: EmulatedCheck) -> Unit:
 
 
 def _product(run: Inputs, codes: Codes) -> Inputs:
-    """Return what a run depends on: the code, and nothing else of the trees."""
+    """Return the inputs of a run with the compiled code in place of the trees."""
     alone: Inputs = {name: value for name, value in run.items() if name not in TREES}
     return {**alone, "code": [*codes.digests]}
 
@@ -127,7 +127,7 @@ def missing_emulated(job: Job, check: EmulatedCheck) -> Lack | None:
 
 
 def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> CheckRunner:
-    """Return how a check is run on some trees, whose code is compiled first if it is given any."""
+    """Return the runner of an emulated check; the code that the check gets is compiled first."""
     if check.compile:
         return Codes.of(job, check, trees).runner
     runner, version = runner_of(check), job.patch.triton_for(check)
@@ -142,7 +142,7 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
 
 def _kernels(job: Job) -> dict[str, str]:
     """Return the variables that name where a patch's checks keep compiled kernels."""
-    # The folder of one patch: no program outside its sandbox, nor another patch, loads from there.
+    # The folder belongs to one patch: programs outside its sandbox never load from the folder.
     folder = kernel_shelf().folder / ("_open" if process.no_sandbox() else job.patch.name)
     folder.mkdir(parents=True, exist_ok=True)
     used(folder)
@@ -169,7 +169,7 @@ def _emulated(
     triton: str = "",
     code: CodeRecord | None = None,
 ) -> EmulateDetails:
-    """Return the record of a check on an emulated GPU, with what its own kind adds."""
+    """Return the record of a check on an emulated GPU, with a numerics check's cells."""
     judged = runner.details(details, base, patched)
     return EmulateDetails(
         **dict(details),
@@ -191,7 +191,7 @@ class Codes:
 
     @classmethod
     def of(cls, job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Codes:
-        """Compile it, not within `children`."""
+        """Compile the code of the check for some trees; must not be called within `children`."""
         entry, using = _code_of(job.patch.spec, check), hip_toolchain(check.emulated)
         assert entry is not None  # noqa: S101  without `compile` there are no codes
         make = partial(compile_side, job, entry, check.emulated, using, loaded=True)
@@ -212,7 +212,7 @@ class Codes:
 
     @property
     def runner(self) -> CheckRunner:
-        """How the check is run with it."""
+        """The runner of the check with the compiled code."""
         runner, using = runner_of(self.check), hip_toolchain(self.check.emulated)
         code = CodeRecord(
             entry=self.entry.name,
@@ -229,20 +229,20 @@ class Codes:
         )
 
     def _settle(self, judgement: Judgement) -> Judgement:
-        """Judge a red to green by the code, which is all of the tree that the check sees."""
+        """Judge a red to green by the code, since the check sees nothing else of the trees."""
         if judgement.cause is not Cause.NO_STATEMENT:
             return judgement
         base, patched = (_by_title(side.content) for side in self.sides.values())
         if not base or any(base[title] != patched.get(title, base[title]) for title in base):
             return replace(judgement, cause=Cause.RED_TO_GREEN, proof=True)
         if set().union(*patched.values()) <= set().union(*base.values()):
-            # Names or lines differ, and the other facts that the check looks at.
+            # Every kernel of the patched tree has the code of a kernel of the base.
             return Judgement(Cause.SHOWS_NOTHING, words=_UNCHANGED)
         return replace(judgement, cause=Cause.NEW_KERNEL)
 
     @property
     def digests(self) -> list[str]:
-        """The SHA-256 of each tree's code object, or of why it does not compile."""
+        """The SHA-256 of each tree's code object, or of the tree's compile error."""
         said = (side.content or side.result.error.encode() for side in self.sides.values())
         return [hashlib.sha256(content).hexdigest() for content in said]
 
@@ -252,7 +252,7 @@ class Codes:
         _check: Check,
         tree: str,
         *,
-        copy: bool = False,  # noqa: ARG002  as `Placement` has it
+        copy: bool = False,  # noqa: ARG002  a parameter of `Placement`
     ) -> RunLayout:
         """Put a tree's code in place for a check, which sees nothing else of the tree."""
         from contribbot.verify.emulated_kernels import CompiledCode  # noqa: PLC0415  numpy takes a while

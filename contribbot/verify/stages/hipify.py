@@ -41,12 +41,12 @@ _IMPORT: Final = 120.0
 
 
 class HipifyStage(Stage):
-    """Every source has its output where the build looks for it."""
+    """Checks that every source has its hipified output where the build looks for the output."""
 
     result = HipifyStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit over all sources; none where the patch has nothing to hipify."""
+        """Return one unit for all sources; no unit for a patch without sources to hipify."""
         stated, recipe = job.patch.spec.hipify, job.patch.upstream.hipify
         if recipe is None:
             name = job.patch.upstream.name
@@ -75,7 +75,7 @@ class HipifyStage(Stage):
         return [Unit("any", inputs, work, missing=str(missing_hipify(job.patch.upstream) or ""))]
 
     def probes(self, patch: Patch) -> Iterable[Probe]:
-        """One, where its failure on the base is stated."""
+        """Return a probe if `[hipify]` is fail-to-pass."""
         return (
             [Probe("hipify", "any", partial(_ask, patch.spec.hipify))]
             if patch.spec.hipify is not None and is_red(patch.spec.hipify)
@@ -88,7 +88,7 @@ def _refusal(why: str) -> Unit:
 
 
 def _undeclarable(spec: Hipify, recipe: HipifyRecipe, sources: Sequence[str]) -> str:
-    """Say which declared source cannot be hipified, and why; or nothing."""
+    """Return the first declared source that cannot be hipified, with the reason; empty: all can."""
     for source in spec.sources:
         if not is_source(recipe, source):
             suffixes = " or ".join(recipe.suffixes)
@@ -120,12 +120,12 @@ def _compare(job: Job, spec: Hipify, modules: dict[str, str]) -> Finding:
 
 
 def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
-    """Ask what the upstream's own hipify step makes of one tree."""
+    """Return the answer of the upstream's own hipify step on one tree."""
     if job.patch.upstream.hipify is None:
         name = job.patch.upstream.name
         return TreeAnswer(Says.CANNOT, f"upstreams/{name}.toml has no [hipify] recipe")
     sources = sources_of(job, tree)
-    # A source that is gone can show the fault no more.
+    # A missing source cannot show the fault.
     gone = [path for path in spec.sources if path not in sources]
     if not sources:
         return absent(gone[0]) if gone else TreeAnswer(Says.OTHER, "there is nothing to hipify")
@@ -139,13 +139,13 @@ def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
 
 
 def hipify_all(job: Job, tree: str) -> Hipified:
-    """Hipify what a verification needs of a tree; runs in `children`."""
+    """Hipify all sources of a tree that a verification needs; runs in `children`."""
     with job.slots.busy():
         return hipified(job, tree, sources_of(job, tree))
 
 
 def _judge(spec: Hipify, base: Hipified, patched: Hipified) -> tuple[Outcome, str]:
-    """Return the outcome and one line that says why."""
+    """Return the outcome, and the reason in one line."""
     if problems := patched.problems:
         return Outcome.FAILED, f"on the patched tree: {first_of(problems)}"
     good = _found(len(patched.outputs))
@@ -166,7 +166,7 @@ def _found(count: int) -> str:
 
 
 def _mended(base: Hipified) -> str:
-    """Say what was wrong on the base and is no more, or nothing."""
+    """Return the base's fault that the patch mends, in words; empty: no fault."""
     if base.trouble:
         return f"; on the base: {base.trouble}"
     lacking = len(base.missing)
@@ -182,14 +182,14 @@ def _many(count: int, what: str) -> str:
 
 
 def is_source(recipe: HipifyRecipe | None, path: str) -> bool:
-    """Say whether a path of a tree is one that the hipify step takes."""
+    """Return whether a path of a tree is a source for the hipify step."""
     if recipe is None:
         return False
     return path.startswith(f"{recipe.project}/") and path.endswith(recipe.suffixes)
 
 
 def built_for_rocm(recipe: HipifyRecipe, path: str) -> bool:
-    """Say whether a path is a source that the upstream builds for ROCm too."""
+    """Return whether a path is a source that the upstream builds for ROCm, too."""
     cuda_only = any(re.search(pattern, path) for pattern in recipe.cuda_sources)
     return is_source(recipe, path) and not cuda_only
 
@@ -208,15 +208,15 @@ def sources_of(job: Job, tree: str) -> tuple[str, ...]:
 
 
 def output_path(recipe: HipifyRecipe, source: str) -> str:
-    """Return where the build looks for the output of a source, relative to its folder."""
+    """Return the path of a source's output for the build, relative to the folder of outputs."""
     for pattern, text in recipe.renames:
         source = re.sub(pattern, text.replace("\\", r"\\"), source)
     return source
 
 
 def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
-    """Hipify sources of a tree with the tree's own script; once for the same ones."""
-    # It works in the calling thread: call it in `job.children`, under `job.slots.busy()`.
+    """Hipify sources of a tree with the tree's own script; equal calls share one result."""
+    # The script runs in the calling thread: call this in `job.children`, under `job.slots.busy()`.
     ordered = tuple(sorted(set(sources)))
     return job.hipified.get("\0".join((tree, *ordered)), lambda: _run(job, tree, ordered))
 
@@ -266,7 +266,7 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         command=scrub(process.describe(["python", *argv])),
         log=job.keep_log(output),
         tail=output[-TAIL:],
-        # A tree that was written into is no longer what others on this run see.
+        # A tree into which the script wrote has changed for the other units of this run.
         transient=bool(broken or meddled) or done.timed_out,
         broken=bool(broken),
         seconds=done.seconds,
@@ -274,7 +274,7 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
 
 
 def _in_tree(recipe: HipifyRecipe, exported: Path) -> bool:
-    """Say whether the build runs the script in the tree, as the tree's build file tells."""
+    """Return whether the build runs the script in the tree, by the tree's build file."""
     file = exported / recipe.build_file
     return bool(
         recipe.build_file
@@ -284,7 +284,7 @@ def _in_tree(recipe: HipifyRecipe, exported: Path) -> bool:
 
 
 def _trouble(recipe: HipifyRecipe, done: process.Supervised, output: str) -> str:
-    """Say why the script did not end well, or nothing."""
+    """Return why the script did not end well; empty: success."""
     if done.timed_out:
         return f"{recipe.script}: not finished after {recipe.timeout:g} s"
     if done.flooded:
@@ -298,7 +298,7 @@ def _trouble(recipe: HipifyRecipe, done: process.Supervised, output: str) -> str
 
 
 def _broken_module(recipe: HipifyRecipe, env: Mapping[str, str], folder: Path) -> str:
-    """Say that what the script builds on does not work here, or nothing."""
+    """Return why the module on which the script depends does not work here; empty: it works."""
     argv = [sys.executable, "-B", "-c", f"import {recipe.module}"]
     asked = process.supervise(argv, cwd=folder, env=env, timeout=_IMPORT)
     if asked.returncode == 0 or asked.timed_out:

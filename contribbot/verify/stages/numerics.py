@@ -31,9 +31,9 @@ from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.base import Probe, Stage, Unit, is_red
 from contribbot.verify.verdict import Cause, Judgement, RunSide, judge_sides
 
-#: Cells of one side that a record holds; of more, the worst, and totals.
+#: The largest number of cells of one side in a record: the worst cells, beside the totals.
 MOST_CELLS: Final = 64
-#: Results of one cell that a record holds, the worst of them.
+#: The largest number of results of one cell in a record: the worst results.
 MOST_OUTPUTS: Final = 16
 _REFERENCES: Final = "the same-precision reference's"
 
@@ -44,17 +44,17 @@ class NumericsStage(Stage):
     result = NumericsStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit an entry."""
+        """Return one unit for each `[[numerics]]`."""
         return [check_unit(job, entry, runner_of(entry)) for entry in job.patch.spec.numerics]
 
     def probes(self, patch: Patch) -> Iterable[Probe]:
-        """One an entry whose failure on the base is stated."""
+        """Return one probe for each fail-to-pass `[[numerics]]`."""
         red = filter(is_red, patch.spec.numerics)
         return [check_probe("numerics", entry, runner_of(entry)) for entry in red]
 
 
 def runner_of(entry: Check) -> CheckRunner:
-    """Return how a check is run; of numerics with its limits, and judged by its cells too."""
+    """Return the runner of a check; a numerics check gets limits and is judged by its cells."""
     if not isinstance(entry, ErrorCheck):
         return CheckRunner()
     compiled = _is_compiled(entry)
@@ -80,7 +80,7 @@ def runner_of(entry: Check) -> CheckRunner:
 
 
 def judge_cells(entry: ErrorCheck, base: CheckRun, patched: CheckRun) -> Judgement:
-    """Judge an entry as a check, and see that its cells show what its tests claim."""
+    """Judge an entry as a check, and by its cells, which must bear out its tests."""
     judgement = judge_sides(entry, base, patched)
     if judgement.outcome is Outcome.UNAVAILABLE:
         return judgement
@@ -100,7 +100,7 @@ def _is_compiled(entry: ErrorCheck) -> bool:
 
 
 def not_shown(entry: ErrorCheck, cells: Sequence[CellRecord]) -> Judgement | None:
-    """Judge green tests whose cells show nothing of numbers; None: each shows something."""
+    """Judge green tests whose cells are vacuous or failed; None: every cell is good."""
     if not cells:
         detail = f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
         return Judgement(Cause.SHOWS_NOTHING, detail=detail)
@@ -120,7 +120,7 @@ def not_shown(entry: ErrorCheck, cells: Sequence[CellRecord]) -> Judgement | Non
 def _not_the_same(
     base: Sequence[CellRecord], patched: Sequence[CellRecord], *, complete: bool
 ) -> Judgement | None:
-    """Judge cells that the two trees judged by other inputs or references; None: by the same."""
+    """Judge cells with different inputs or references on the two trees; None: equal on both."""
     sides = [{cell.test: cell for cell in cells} for cells in (base, patched)]
     for test in {**sides[0], **sides[1]}:
         old, new = (side.get(test) for side in sides)
@@ -131,7 +131,7 @@ def _not_the_same(
 
 
 def _difference(old: CellRecord | None, new: CellRecord | None, *, complete: bool) -> str:
-    """Say what two trees did not judge a cell by in common; a run that failed may end sooner."""
+    """Return how the judging of a cell differs between the trees; a failed run may end sooner."""
     if old is None or new is None:
         return "judged on one of the two trees only" if complete else ""
     if (old.seeds, old.axes) != (new.seeds, new.axes):
@@ -146,7 +146,7 @@ def _difference(old: CellRecord | None, new: CellRecord | None, *, complete: boo
 
 
 def _unlike(before: Digests, after: Digests, *, complete: bool) -> str:
-    """Say what two trees did not judge a result by in common."""
+    """Return how the judging of a result differs between the trees; empty: no difference."""
     if (before.seed, before.result) != (after.seed, after.result):
         return "other results or seeds"
     if before.inputs != after.inputs:
@@ -185,7 +185,7 @@ def add_up(cells: Sequence[CellRecord]) -> Totals:
 
 
 def summary(fudge: float, base: Totals, patched: Totals, skipped: int) -> str:
-    """Say what was seen, in one line."""
+    """Return the totals of both sides in one line."""
     seen = []
     if multiples := _multiples(patched):
         seen.append(f"patched error at most {multiples} (allowed {times(fudge)})")
@@ -197,14 +197,14 @@ def summary(fudge: float, base: Totals, patched: Totals, skipped: int) -> str:
 
 
 def _multiples(totals: Totals) -> str:
-    """Say how large errors are, each as a multiple of what decides on it; or nothing."""
+    """Return the largest errors as multiples of the reference's error and the floor; or empty."""
     ratios = ((totals.ratio, _REFERENCES), (totals.floor_ratio, "the floor"))
     said = [f"{times(ratio)} times {what}" for ratio, what in ratios if ratio is not None]
     return ", ".join(said) + (" where that is larger" if len(said) > 1 else "")
 
 
 def _of_base(base: Totals) -> str:
-    """Say what the base did in the same cells."""
+    """Return the base's results in the same cells, in words."""
     if base.silent == base.cells:
         return "gives no result in any"
     said = []
@@ -232,7 +232,7 @@ def _kept(cells: Sequence[CellRecord]) -> tuple[CellRecord, ...]:
 
 
 def _shortened(cell: CellRecord) -> CellRecord:
-    """Return the worst results of a cell; what judged it is in one digest for all cells."""
+    """Return a cell with its worst results, without digests: one digest covers all cells."""
     ranked = sorted(cell.outputs, key=lambda output: output.badness, reverse=True)
     outputs = tuple(ranked[:MOST_OUTPUTS]) if len(ranked) > MOST_OUTPUTS else cell.outputs
     return cell.model_copy(update={"outputs": outputs, "digests": ()})

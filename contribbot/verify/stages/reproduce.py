@@ -21,7 +21,7 @@ class ReproduceStage(Stage):
     result = ReproduceStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit a check; where nothing could prove the patch, one that says so."""
+        """Return one unit for each check; for a patch without proof, one skipped unit."""
         if job.patch.spec.unproved:
             missing = partial(
                 Finding,
@@ -34,7 +34,7 @@ class ReproduceStage(Stage):
         return [check_unit(job, check, CheckRunner()) for check in job.patch.spec.checks]
 
     def probes(self, patch: Patch) -> Iterable[Probe]:
-        """One a check whose failure on the base is stated."""
+        """Return one probe for each fail-to-pass check."""
         return [
             check_probe("check", check, CheckRunner())
             for check in filter(is_red, patch.spec.checks)

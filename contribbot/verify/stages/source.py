@@ -21,24 +21,24 @@ _DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
 
 
 def provided(job: Job, pin: Pin) -> Provided:
-    """Return a pin's tree, bringing it into the store where that lacks it."""
+    """Return a pin's tree; a source provides the tree if the store lacks the tree."""
     try:
         return provide(pin, job.patch.upstream, job.store, progress=job.progress)
     except IntegrityError:
-        raise  # it gave something else than the pin names: for a person to look at
+        raise  # the source's content is not the pin's: a person must look
     except SourceError as error:
         next_step = f"; next: {error.hint}" if error.hint else ""
         raise UnavailableError(error.message + next_step) from error
 
 
 class SourceStage(Stage):
-    """Brings the pin's tree into the store, from the first source that has it."""
+    """Brings the pin's tree into the store, from the first source that works."""
 
     result = SourceStageResult
     after = ()
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit, done every time: the store itself remembers."""
+        """Return one unit without a remembered outcome: the store itself keeps trees."""
         return [Unit("any", None, lambda: _bring(job))]
 
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:

@@ -19,7 +19,7 @@ from contribbot.verify.job import Job
 from contribbot.verify.stages.base import Finding, Inputs, Stage, Unit
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
-#: What a patch may not bring under a folder that is on Python's path: what judges is there.
+#: Modules that a patch may not add to a folder on Python's path, since contribbot uses them.
 _OURS: Final = sys.stdlib_module_names | {
     "sitecustomize", "usercustomize", "contribbot", "pytest", "_pytest", "pluggy",
     "iniconfig", "numpy", "packaging", "pydantic", "pydantic_core", "pygments", "torch",
@@ -27,7 +27,7 @@ _OURS: Final = sys.stdlib_module_names | {
 _COMPILED: Final = frozenset({".pyc", ".pyo"})
 _MODULES: Final = frozenset({".py", ".so", *_COMPILED})
 _LINK: Final = "120000"
-#: What may be a link, and up from where that leads.
+#: A path that goes up after a name, which may be a link.
 _UP_AGAIN: Final = re.compile(r"(^|/)(?!\.\.?/)[^/]+/+\.\.(/|$)")
 _WHITESPACE: Final = re.compile(r"^([^\n]+?:\d+): ([^\n]+)\.$", re.MULTILINE)
 
@@ -38,7 +38,7 @@ class StyleStage(Stage):
     result = StyleStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit over all commits of the patch."""
+        """Return one unit for all commits of the patch."""
         inputs: Inputs = {
             "base_commit": job.trees.base_commit,
             "patched_commit": job.trees.patched_commit,
@@ -76,7 +76,7 @@ def _other_kind(change: Change) -> str:
 
 
 def _messages(job: Job) -> list[str]:
-    """Read the commits back from the store, as upstream would see them."""
+    """Return the problems of the commit messages, read back from the store."""
     rules = job.patch.upstream.commits
     span = f"{job.trees.base_commit}..{job.trees.patched_commit}"
     raw = job.store.git("log", "--reverse", "-z", "--format=%B", span).stdout.decode()
@@ -87,7 +87,7 @@ def _messages(job: Job) -> list[str]:
 
 
 def message_problems(message: str, rules: CommitRules) -> list[str]:
-    """Say what an upstream would object to in a commit's message."""
+    """Return the problems of a commit's message by an upstream's rules."""
     subject = message.partition("\n")[0]
     problems = []
     if 0 < rules.subject_max < len(subject):
@@ -100,9 +100,9 @@ def message_problems(message: str, rules: CommitRules) -> list[str]:
 
 
 def _whitespace(job: Job, changed: list[Change]) -> list[str]:
-    """Ask git, by the patched tree's own .gitattributes; a line may end as its file's lines do."""
+    """Return git's whitespace problems; lines may end in CR and LF where the file's lines do."""
     problems, base = _checked(job), job.trees.base
-    # Where some line of the base's file ends in CR and LF, others may.
+    # Where a line of the base's file ends in CR and LF, further lines may.
     dos = [
         change.path
         for change in changed
@@ -115,9 +115,9 @@ def _whitespace(job: Job, changed: list[Change]) -> list[str]:
 
 
 def _checked(job: Job, *paths: str, crlf: bool = False) -> list[str]:
-    """Return what git objects to in the change of some paths, or of all."""
-    # The store keeps bytes as they are, whatever .gitattributes says. Here it counts: git reads
-    # it from the index, where there is a work tree that lacks it.
+    """Return the problems that `git diff --check` reports for some paths, or for all."""
+    # The store ignores .gitattributes. This scratch repository honours the file: git reads the file
+    # from the index if the work tree lacks it.
     scratch, tree = Store(job.fresh_folder()), job.fresh_folder()
     objects = {"GIT_OBJECT_DIRECTORY": str(job.store.path / "objects")}
     scratch.git("init", "--quiet", "--bare")
@@ -133,13 +133,13 @@ def _checked(job: Job, *paths: str, crlf: bool = False) -> list[str]:
 
 
 def _reach(job: Job, changed: list[Change]) -> list[str]:
-    """Say what would reach into the program that judges, or out of the tree."""
+    """Return the changes that would affect contribbot itself, or lead out of the tree."""
     roots = [PurePosixPath(root) for root in job.patch.upstream.python_roots]
     problems = []
     for change in changed:
         path = PurePosixPath(change.path)
         if not change.blob.strip("0"):
-            continue  # it goes
+            continue  # the patch removes the file
         if path.suffix in _COMPILED:
             problems.append(f"{path}: compiled Python, which nobody can read")
         if change.mode == _LINK:
@@ -169,7 +169,7 @@ def _declared(job: Job, changed: list[Change]) -> list[str]:
 
 
 def _compiled(job: Job) -> list[str]:
-    """Name the sources that no compiler will find: said on any machine, before anything runs."""
+    """Return the problems of `[[compile]]` sources that the patched tree lacks."""
     return [
         f"patch.toml: the compile {entry.name} names {entry.source}: no file of the patched tree"
         for entry in job.patch.spec.compile
