@@ -86,8 +86,8 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
     return BuildTools(kind, env=env, identity=identity, programs=programs[1:])
 
 
-#: Of each kind of GPU: the name of its toolkit, where that usually lies, what lies in it (a lone
-#: compiler somewhere on PATH may be no toolkit), and what is said where it is missing.
+#: By kind of GPU: the toolkit's name, its usual path, a file in the toolkit (a lone compiler on
+#: PATH may have no toolkit), and the message where the toolkit is missing.
 _TOOLKITS: Final = {
     "cuda": (
         "CUDA",
@@ -121,23 +121,23 @@ def _toolkit(kind: Kind) -> tuple[Path | None, str]:
 
 
 def tool_versions(tools: BuildTools) -> list[str]:
-    """Return the versions of the compilers and the variables that they get, for a record."""
+    """Return the versions and the variables of the compilers, for a record."""
     lines = [*tools.identity[:1]]
     for program in tools.programs:
         try:
             text = process.run([program, "--version"], timeout=20).stdout.decode(errors="replace")
         except CommandError:
             text = ""
-        # g++ and hipcc say it first, nvcc after its copyright.
+        # g++ and hipcc print the version first, nvcc after its copyright.
         row = next((row for row in text.splitlines() if re.search(r"\d+\.\d+", row)), "")
         lines.append(f"{program.name}: {row.strip() or 'it does not say'}")
-    # Where things lie on this machine is nobody's business.
+    # A record must not hold paths of this machine.
     stated = (pair for pair in sorted(tools.env.items()) if not pair[0].endswith("_HOME"))
     return [*lines, *(f"{name}={value}" for name, value in stated)]
 
 
 def target_environment(target: str, machine: Machine) -> dict[str, str]:
-    """Return the variables that say for which hardware torch's build tools compile."""
+    """Return the variables that name the hardware for torch's build tools."""
     if target.startswith("gfx"):
         return {"PYTORCH_ROCM_ARCH": target}
     if target != "cuda":
@@ -149,7 +149,7 @@ def target_environment(target: str, machine: Machine) -> dict[str, str]:
 
 
 def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
-    """Return the C and C++ compilers, this Python's or GCC's, and the variables that name them."""
+    """Return the C and C++ compilers (this Python's or GCC's), and the variables CC and CXX."""
     own = [str(sysconfig.get_config_var(name) or name.lower()).split()[0] for name in ("CC", "CXX")]
     for names in (own, ["gcc", "g++"]):
         places = [Path(place) for name in names if (place := shutil.which(name))]
@@ -159,7 +159,7 @@ def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
 
 
 def _stamp(program: Path) -> str:
-    """Return path, size and time of a program: another release differs in one of the three."""
+    """Return path, size and time of a program, by which releases differ."""
     real = program.resolve()
     status = real.stat()
     return f"{real} {status.st_size} {status.st_mtime_ns}"
@@ -167,9 +167,9 @@ def _stamp(program: Path) -> str:
 
 #: Compiler caches, the preferred first, with their variables.
 _LAUNCHERS: Final = {
-    # Builds name their files relative to a folder that is another one each time.
+    # Builds name their files relative to the build's folder, which changes every time.
     "ccache": {"CCACHE_NOHASHDIR": "1"},
-    # It starts a server, which need not stay for long.
+    # sccache starts a server, which need not stay for long.
     "sccache": {"SCCACHE_IDLE_TIMEOUT": "60"},
 }
 #: Bytes that a cache's folder must still take.
@@ -200,8 +200,8 @@ class Launcher:
 
 def find_launcher() -> Launcher | None:
     """Return the compiler cache of this machine, or None."""
-    # A build has an empty HOME, so the cache's folder is named. One that cannot be written to would
-    # fail the build, which goes without.
+    # A build has an empty HOME, so that the cache's folder must be named. A read-only cache would
+    # fail the build, which then has no launcher.
     for name, more in _LAUNCHERS.items():
         program = shutil.which(name)
         if program is None:
@@ -220,8 +220,8 @@ def find_launcher() -> Launcher | None:
 
 #: Bytes of a build's output, all of which goes into a log.
 _MAX_OUTPUT: Final = 64 * 2**20
-#: Runs commands one after the other, up to the first that does not end with 0, and ends with
-#: its status (128 and more: a signal). Who started it ends it; a build need not know.
+#: Runs commands in order, up to the first command that fails, and ends with the status of the
+#: last command (128 and more: a signal). The parent process ends this program.
 _RUNNER: Final = """\
 import json, os, shlex, sys
 os.environ.pop("CONTRIBBOT_LIFELINE", None)
@@ -246,7 +246,7 @@ _PASSED_OVER: Final = re.compile(
     r"\bwarning\b\s*(?:#\d+[-\w]*\s*)?:|^\d* *\| |^\+ "
     r"|^\[\d+/\d+\] |ld returned \d+ exit status|linker command failed"
 )
-#: The driver's words when the kernel killed a compiler, and those of one without memory.
+#: Messages of a driver whose compiler was killed, and of a compiler without memory.
 _NO_MEMORY: Final = re.compile(
     r"Killed signal terminated program|virtual memory exhausted|std::bad_alloc"
     r"|[Cc]annot allocate memory|out of memory allocating"
@@ -285,7 +285,7 @@ def run_commands(
     timeout: float,
     scrub: Callable[[str], str],
 ) -> Ran:
-    """Run commands one after the other, until one fails; none of them outlives contribbot."""
+    """Run commands in order until a command fails; no command outlives contribbot."""
     done = process.supervise(
         [sys.executable, "-I", "-S", "-c", _RUNNER, json.dumps([*map(list, commands)])],
         cwd=cwd,
@@ -357,14 +357,14 @@ def absent_path(store: Store, tree: str, what: Build | BuildRecipe) -> str:
 def recipe_inputs(
     tree: str, recipe: BuildRecipe, target: str, *, machine: Machine, version: str
 ) -> JsonValue:
-    """Return the inputs of a build by the recipe, as far as they are known."""
+    """Return the known inputs of a build by a recipe."""
     return {
         "way": "full",
         "tree": tree,
         "recipe": recipe.model_dump(mode="json", exclude={"takes", "timeout"}),
         "target": target,
         "version": version,
-        # Not known are the headers and libraries that it finds: the machine stands for them.
+        # The machine stands for the unknown inputs: the headers and libraries that the build finds.
         "machine": machine.fingerprint,
         "programs": [shutil.which(need) for need in recipe.requires],
     }
@@ -505,7 +505,7 @@ def compile_extension(
     # nvcc's and hipcc's flags mean nothing to the host's compiler, but for the standard.
     kernels = tools.kind != "cpp"
     host = [flag for flag in build.flags if not kernels or flag.startswith(("-std=", "-O"))]
-    # The same code is the same library, whatever its folder is.
+    # Equal code must give an equal library in any folder.
     nowhere = f"-ffile-prefix-map={sources}=."
     defines = [f"-D{define}" for define in build.defines]
     extension = extension_child.Extension(
@@ -542,7 +542,7 @@ def compile_extension(
     )
     if not (ran.error or ran.lacking or ran.crash):
         shutil.copyfile(own / "out" / _LIBRARY, into / _LIBRARY)
-    # It may hold a whole tree, and the run goes on.
+    # The folder may hold a whole tree, and the run continues.
     with contextlib.suppress(OSError):
         remove_tree(sources)
     return ran

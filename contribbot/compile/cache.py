@@ -21,8 +21,8 @@ from contribbot.model.base import Model
 from contribbot.process import remove_tree
 from contribbot.run_folder import Kept
 
-#: Where the preprocessor says which line of which file follows, and lines that it left
-#: empty: another folder or another comment is no other content.
+#: Line markers of the preprocessor, and empty lines: a change of a folder or a comment does not
+#: change the content.
 _MARKER = re.compile(rb"^(?:# ?(?:\d+|line) .*)?[ \t]*\n", re.MULTILINE)
 _guards: dict[str, threading.Lock] = {}
 
@@ -31,19 +31,19 @@ class Compiled(Model):
     """The result of one compile, without the names of this machine's folders."""
 
     listing: Listing | None = None
-    #: The SHA-256 of its text.
+    #: The SHA-256 of the listing's text.
     log: str = ""
     #: The device library whose functions are in the code, in words; empty: none.
     library: str = ""
     error: str = ""
     #: The name in the error that HIP's headers may have and the stand-ins lack.
     undeclared: str = ""
-    #: Whether the tree has no such source.
+    #: Whether the tree lacks the source.
     absent: bool = False
-    #: The lack of this machine, and whether that is memory.
+    #: The lack of this machine, and whether memory was lacking.
     missing: str = ""
     starved: bool = False
-    #: The end of a compiler that says nothing of the source.
+    #: The crash of the compiler, which is no result for the source.
     crashed: str = ""
     command: str = ""
     seconds: float = Field(default=0.0, ge=0)
@@ -51,7 +51,7 @@ class Compiled(Model):
 
 
 class CompileError(Exception):
-    """A compile without a result but its error."""
+    """A compile that ended with an error instead of a listing."""
 
     def __init__(self, **facts: str | bool) -> None:
         self.result = Compiled.model_validate(facts)
@@ -110,12 +110,12 @@ KERNELS: Final = "CONTRIBBOT_KERNELS"
 
 
 def kernel_shelf() -> Kept:
-    """Return the folder of what emulated checks compile, with a folder for each patch."""
+    """Return the folder of kernels that emulated checks compile, with a folder for each patch."""
     return Kept(cache_folder() / "kernels")
 
 
-#: Written last: a folder without it is what an interrupted build left. Its time says when the
-#: product was last used; it is none of the files that it counts.
+#: The marker of a product, written last: a folder without a marker comes from an interrupted
+#: build. The marker's time is the time of the product's last use.
 _SEAL: Final = "product.json"
 
 
@@ -126,9 +126,9 @@ class CachedBuild:
     seconds: float
     log: str
     extension: str = ""  # the path of a shared library in the folder
-    python: tuple[str, ...] = ()  # folders of it that Python looks for modules in
-    sha256: str = ""  # of the library
-    files: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # their sizes and times
+    python: tuple[str, ...] = ()  # the product's folders on Python's path
+    sha256: str = ""  # digest of the library
+    files: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # sizes and times by file
 
 
 _MARKER_FORM: Final = TypeAdapter(CachedBuild)

@@ -25,7 +25,7 @@ from contribbot.model.record import (
     step_failures,
 )
 
-#: Rows that a record keeps of one target; the worst come first.
+#: The largest number of rows of one target in a record, the worst rows first.
 _ROWS: Final = 150
 _NAMES: Final = 20
 
@@ -122,7 +122,7 @@ class ListingProblem:
     facts: tuple[object, ...] = ()
 
     def __str__(self) -> str:
-        """Return the problem in one line; a stated `reason` is searched in it."""
+        """Return the problem in one line, which a stated `reason` must match."""
         return self.fault.value.format(*self.facts)
 
 
@@ -136,12 +136,12 @@ class ListingJudgement:
 
     outcome: Outcome
     reason: str
-    #: How the base fails, and what is wrong on the patched tree.
+    #: The fault of the base, and the fault of the patched tree.
     red: str = ""
     amiss: str = ""
-    #: Whether the same would be seen again.
+    #: Whether a further compile has the same result.
     lasting: bool = True
-    proof: bool = True  # whether red to green proves a patch by itself
+    proof: bool = True  # whether red to green proves a patch alone
 
 
 def matching_kernels(entry: Compile, listing: Listing | None) -> list[KernelListing]:
@@ -159,7 +159,7 @@ def _rows(entry: Compile, base: Compiled, patched: Compiled) -> list[ListingRow]
 def judge_compile(
     entry: Compile, target: str, base: Compiled, patched: Compiled
 ) -> ListingJudgement:
-    """Judge an entry for one target."""
+    """Judge a `[[compile]]` for one target."""
     sides = (("base", base), ("patched tree", patched))
     for name, side in sides:
         if side.crashed:
@@ -199,8 +199,8 @@ def _text(problem: ListingProblem | None) -> str:
 
 
 def _unable(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
-    """Return the problem of the machine, the recipe or the entry, which says nothing of a patch."""
-    # A fault of the patched tree stays one, whatever the base lacks.
+    """Return the problem of machine, recipe or entry that prevents a judgement, or None."""
+    # A fault of the patched tree is a fault even if the base cannot be compiled here.
     if base.missing and (patched.missing or not patched.error):
         return _problem(ListingFault.SIDE, "base", base.missing)
     if patched.missing:
@@ -227,14 +227,14 @@ def _unmet_on_both(entry: Compile, base: Compiled, patched: Compiled) -> Listing
 
 
 class Weakness(enum.Enum):
-    """The ways in which an entry goes from red to green by something else than the patch."""
+    """The ways in which an entry can go from red to green by other causes than the patch."""
 
     AS_BASE = "by their figures they are kernels of the base"
     BY_DEFINE = "with {defines}, which the upstream's build may not define"
 
 
 def _weakness(entry: Compile, base: Compiled, patched: Compiled) -> Weakness | None:
-    """Return why an entry that goes from red to green proves nothing alone; None: it does."""
+    """Return why an entry that goes from red to green is no proof alone; None: a proof."""
     if _as_base(entry, base, patched):
         return Weakness.AS_BASE
     by_define = entry.expect == "fail-to-pass" and entry.defines
@@ -251,7 +251,7 @@ def _as_base(entry: Compile, base: Compiled, patched: Compiled) -> bool:
 
 
 def _stated(entry: Compile, red: str) -> bool:
-    """Tell whether the entry states that the base fails like this."""
+    """Return whether the entry states this failure of the base."""
     return entry.expect == "fail-to-pass" and bool(re.search(entry.reason, red))
 
 
@@ -285,7 +285,7 @@ def unmet(entry: Compile, target: str, listing: Listing | None) -> ListingProble
         if not entry.kernels:
             return _problem(ListingFault.NO_KERNEL)
         return _problem(ListingFault.NO_MATCH, entry.kernels)
-    # A kernel that does nothing on this target needs no instruction but its end.
+    # A kernel without work on this target needs no instruction but its end.
     working = [kernel for kernel in kernels if kernel.works]
     for name in entry.instructions.get(target, ()):
         without = [kernel for kernel in working if name not in kernel.mnemonics]
@@ -304,7 +304,7 @@ def _wrong_on_patched(
     if target in entry.fewer_instructions and base.listing is None:
         return _problem(ListingFault.BASE_WITHOUT_CODE)
     if target in {*entry.instructions, *entry.fewer_instructions}:
-        # The instructions of a kernel are no claim any more where its work is gone.
+        # A kernel that lost all its work does not count as a kernel with fewer instructions.
         for row in rows:
             if row.emptied:
                 return _problem(ListingFault.EMPTIED, row.title)
@@ -319,7 +319,7 @@ def _spilling(rows: Sequence[ListingRow], patched: Listing) -> ListingProblem | 
         )
         if after[0] > before[0]:
             return _problem(ListingFault.SPILLS, row.title, after[0], before[0])
-        # A called function shares the kernel's scratch, and its spills stand nowhere.
+        # A called function shares the kernel's scratch, and no number has the function's spills.
         if patched.functions and after[1] > before[1]:
             return _problem(ListingFault.MAY_SPILL, row.title, before[1], after[1])
     return None
@@ -329,7 +329,7 @@ def _not_fewer(
     rows: Sequence[ListingRow], base: Listing, patched: Listing
 ) -> ListingProblem | None:
     """Return the first objection to the claim of fewer instructions."""
-    # A function that is not inlined is part of the kernels that call it.
+    # A function that is not inlined is part of its callers' work.
     before, after = sum(base.functions.values()), sum(patched.functions.values())
     for row in rows:
         if row.base is None or row.patched is None:
@@ -396,7 +396,7 @@ def details_of(
     *,
     toolchain: ToolchainRecord,
 ) -> CompileDetails:
-    """Return the record of an entry for one target."""
+    """Return the record of a `[[compile]]` for one target."""
     red = judgement.red if entry.expect == "fail-to-pass" else base.error
     amiss = judgement.amiss or patched.error
     rows = merged(_rows(entry, base, patched))
@@ -449,7 +449,7 @@ def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> CompileRec
     return record.model_copy(update=figures)
 
 
-#: Numbers of a kernel: their title, and 1 where more is worse.
+#: The numbers of a kernel: the title of each number, and 1 where more is worse.
 _WORSE: Final = {
     "vgprs": ("VGPRs", 1),
     "sgprs": ("SGPRs", 1),

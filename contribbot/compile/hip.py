@@ -38,7 +38,7 @@ _CRASH: Final = re.compile(
 )
 #: Exit status of an absent program (POSIX shells, and os.spawnvp).
 _NOT_STARTED: Final = 127
-#: Prefixes of variables by which clang finds ROCm; it is told on its command line.
+#: Prefixes of variables by which clang finds ROCm; contribbot uses clang's options instead.
 _STEERING: Final = ("HIP_", "ROCM_")
 #: Headers that come with ROCm, or with a ROCm build of torch, and have no stand-in.
 _TORCH_HEADER: Final = re.compile(
@@ -49,14 +49,14 @@ _ROCM_HEADER: Final = re.compile(
     r"|rccl|rocblas|rocfft|rocprim|rocrand|rocsolver|rocthrust|rocwmma|thrust|ck|ck_tile"
     r"|ATen/hip|c10/hip)/[^']+)' file not found"
 )
-#: clang's words for a name that is not declared, where HIP or its libraries may declare it.
+#: clang's messages on an undeclared name that HIP or HIP's libraries may declare.
 _HIP_NAME: Final = re.compile(
     r"(?:undeclared identifier|unknown type name) '(__\w+|hip\w+)'", re.IGNORECASE
 )
 #: How the functions of ROCm's device library begin (ROCm/llvm-project, amd/device-libs/doc).
 _LIBRARY: Final = ("__ocml_", "__ockl_")
-#: Constants that its functions read: ROCm has them as oclc_*.bc, a wheel of triton has none. The
-#: values are those by which clang chooses these files for HIP without options (RocmInstallation-
+#: Constants for the library's functions: ROCm has oclc_*.bc files, a wheel of triton has none. The
+#: values follow clang's choice of these files for HIP without options (RocmInstallation-
 #: Detector::getCommonBitcodeLibs); meanings: amd/device-libs/doc/OCML.md, "Controls". No function
 #: tells code object 5 from 6.
 _CONTROLS: Final = {
@@ -80,12 +80,12 @@ class HipSource:
     include: tuple[Path, ...]
     defines: tuple[str, ...]  # macros, as `NAME` or `NAME=VALUE`; `!NAME`: none
     standard: str
-    torch: bool  # whether torch's headers are needed
-    folders: tuple[Path, ...]  # that stand for the tree: their names must not matter
+    torch: bool  # whether the source needs torch's headers
+    folders: tuple[Path, ...]  # the tree's folders, whose names must not matter
 
 
 def torch_include() -> Path | None:
-    """Return torch's include folder, without importing torch; None: there is none."""
+    """Return torch's include folder without an import of torch; None: no such folder."""
     spec = importlib.util.find_spec("torch")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         include = Path(place) / "include"
@@ -104,7 +104,7 @@ def headers_digest() -> str:
 
 
 class CompilerCall(TypedDict):
-    """The arguments of every compile: compiler, folder, seconds, and how texts lose their paths."""
+    """The arguments of every compile: compiler, folder, time limit, and the scrub of texts."""
 
     using: Toolchain
     folder: Path
@@ -120,7 +120,7 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
     named += [(str(torch), "<torch>/include")] if torch is not None else []
 
     def scrub_headers(text: str) -> str:
-        # Folders of headers are named by what they are, wherever they lie.
+        # Folders of headers get fixed names, wherever the folders are.
         for place, placeholder in named:
             text = text.replace(place, placeholder)
         return scrub(text)
@@ -147,7 +147,7 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
                 # Where the source's own assembly is wrong, the compiler names the source's line.
                 make("-S", "-Xclang", "-emit-obj")
                 raise
-            # An error tells its line, which another comment moves; it is also soon found again.
+            # Errors are not remembered: a comment may move their lines, and they are quickly found.
             remember(key, result)
             return result
     except CompileError as failure:
@@ -155,7 +155,7 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
 
 
 def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | None) -> list[str]:
-    """Return the compiler's options without its input and output."""
+    """Return the compiler's options without the input and output."""
     system: Sequence[Path] = ()
     if torch is not None:
         system = (HEADERS / "torch_cpu", torch, torch / "torch/csrc/api/include")
@@ -171,7 +171,7 @@ def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | N
         *(f"-I{root}" for root in source.include),
         *using.flags,
         *(word for root in system for word in ("-isystem", str(root))),
-        # The folder's name must not get into what is compiled (__FILE__).
+        # The folder's name must not get into the code by __FILE__.
         *(f"-ffile-prefix-map={folder}=." for folder in source.folders),
         "-w",
         "-ferror-limit=1",
@@ -185,7 +185,7 @@ def code_object(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
     using = call["using"]
     arguments = _arguments(source, target, using, torch_include() if source.torch else None)
     compiler = Compiler(target=target, **call)
-    # The same code is the same bytes, wherever its source lies.
+    # Equal code must give equal bytes, wherever the source is.
     lines = ["-gline-tables-only", "-fdebug-compilation-dir=.", "-fuse-cuid=none"]
 
     def make(*how: str) -> bytes:
@@ -205,20 +205,20 @@ def library_calls(symbols: Collection[str]) -> list[str]:
 
 
 class NoLibraryError(CompileError):
-    """The compiler has no device library that its LLVM reads."""
+    """The compiler has no device library that the compiler's LLVM can read."""
 
 
 @dataclass
 class Compiler:
-    """A toolchain at work on one source in a folder of its own."""
+    """The calls of a toolchain for one source, in a separate folder."""
 
     using: Toolchain
     target: str
     folder: Path
     timeout: float
     scrub: Callable[[str], str] = str
-    command: str = ""  # what is told of how it was called
-    seconds: float = 0.0  # that its programs have run
+    command: str = ""  # the compiler's command line, for a record
+    seconds: float = 0.0  # the run time of all programs
 
     @property
     def output(self) -> Path:
@@ -235,7 +235,7 @@ class Compiler:
         self._supervised(argv)
         try:
             written = self.output.read_bytes()
-            # Preprocessed, a source is large, and nobody needs it any more.
+            # The preprocessed source is large, and is no longer needed.
             self.output.unlink()
         except FileNotFoundError:
             raise CompileError(crashed=f"{self.using.name} wrote nothing") from None
@@ -320,7 +320,7 @@ class Compiler:
         """Return the driver's command of its assembler for a text."""
         path = self.folder / LISTING
         path.write_text(text, encoding="utf-8")
-        # Not every release of clang passes on what its assembler alone understands.
+        # Not every release of clang passes assembler options on to the assembler.
         done = self._supervised(
             [
                 *self.using.argv,
@@ -341,7 +341,7 @@ class Compiler:
         return shlex.split(called[1])
 
     def _supervised(self, argv: Sequence[str | Path]) -> process.Supervised:
-        # No variable may find it other headers or libraries.
+        # No variable may lead the compiler to other headers or libraries.
         clean = process.clean_environment({"HOME": str(self.folder), "TMPDIR": str(self.folder)})
         env = {name: value for name, value in clean.items() if not name.startswith(_STEERING)}
         done = process.supervise(
@@ -390,6 +390,6 @@ def raise_for_machine(done: process.Supervised, text: str, name: str, timeout: f
         raise process.no_space("what a compiler writes")
     if done.timed_out:
         raise CompileError(missing=f"{name}: not finished after {timeout:g} s")
-    # Killed by whom counts: a kernel's file runs under Triton, and can end its own process.
+    # The killer matters: a kernel's file runs under Triton, and can end its own process.
     if done.starved or _NO_MEMORY.search(text):
         raise CompileError(missing=f"{name}: killed, or out of memory", starved=True)

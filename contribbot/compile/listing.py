@@ -21,7 +21,7 @@ from contribbot.model.record import Count, Numbers
 def demangle(symbol: str) -> str:
     """Return the C++ name behind a symbol; the symbol itself where there is none."""
     try:
-        # The runtime of GCC, on which clang and torch stand.
+        # The runtime of GCC, which clang and torch need anyway.
         runtime = ctypes.CDLL("libstdc++.so.6")
     except OSError:
         return symbol
@@ -43,7 +43,7 @@ def title_of(symbol: str) -> str:
     name = demangle(symbol)
     if name == symbol:
         return symbol
-    # Only the name of a template has its result's type in front; a kernel's is void.
+    # Only a template's name begins with the type of its result; a kernel's result is void.
     return _without_last(name, "()").removeprefix("void ")
 
 
@@ -53,7 +53,7 @@ def function_of(title: str) -> str:
 
 
 def _without_last(name: str, brackets: str) -> str:
-    """Return a name without the brackets that it ends with, and what is in them."""
+    """Return a name without the pair of brackets at its end."""
     depth = 0
     for place in range(len(name) - 1, -1, -1):
         depth += {brackets[1]: 1, brackets[0]: -1}.get(name[place], 0)
@@ -64,7 +64,7 @@ def _without_last(name: str, brackets: str) -> str:
 
 #: Encodings, which the assembler writes behind a mnemonic.
 _ENCODING: Final = re.compile(r"_(?:e32|e64|dpp|dpp8|sdwa|e64_dpp|e64_dpp8)$")
-#: Classes by what a mnemonic starts with; the first that fits counts. From the
+#: Classes of instructions by the start of the mnemonic; the first match decides. From the
 #: instruction set documents' chapters: scalar, vector, matrix, memory, branches.
 _CLASSES: Final = {
     "matrix": r"v_(?:mfma|smfmac|wmma|swmmac)_",
@@ -72,7 +72,7 @@ _CLASSES: Final = {
     "branch": r"s_(?:branch|cbranch|setpc|swappc|call|endpgm|subvector_loop|trap)",
     "wait": r"s_(?:waitcnt|wait_)",
     "sync": r"s_(?:barrier|sendmsg|sleep)",
-    # Hints for the scheduler and the fetcher: they take a slot and do no work.
+    # Hints for the scheduler and the fetcher, which do no work.
     "hint": r"s_(?:nop|clause|delay_alu|inst_prefetch|set_inst_prefetch|setprio|code_end)",
     "smem": r"s_(?:load|store|buffer_|scratch_|atomic|dcache|mem\w*time|gl1_inv|prefetch|atc_)",
     "salu": r"s_",
@@ -99,13 +99,13 @@ class KernelListing(Model):
     """One kernel of a code object."""
 
     symbol: str
-    title: str  # its name in the source, with template arguments, without parameters
+    title: str  # the name in the source, with template arguments, without parameters
     numbers: Numbers
-    mnemonics: dict[str, Count]  # how often each occurs, without encoding; both halves of a pair
+    mnemonics: dict[str, Count]  # count by mnemonic without encoding, of both halves of a pair
 
     @property
     def works(self) -> bool:
-        """Whether the kernel does anything but end."""
+        """Whether the kernel has an instruction beside its end."""
         return self.numbers.instructions > 1
 
 
@@ -113,9 +113,9 @@ class Listing(Model):
     """Kernels and functions of a code object, in the order of its listing."""
 
     kernels: Annotated[tuple[KernelListing, ...], Field(strict=False)]
-    #: Instructions of each function that is no kernel and was not inlined.
+    #: The number of instructions of each function that is no kernel and was not inlined.
     functions: dict[str, Count]
-    #: Functions that are called and not there.
+    #: The called functions that the code object lacks.
     unresolved: Annotated[tuple[str, ...], Field(strict=False)]
 
 
@@ -133,20 +133,20 @@ _ROW: Final = re.compile(
 )
 _ITEM: Final = "\n  - "
 _NUMBER: Final = re.compile(r"^(?:    )?\.(\w+):\s+(\d+)$", re.MULTILINE)
-#: `s_nop 0`, with which the assembler fills up to what must be aligned.
+#: `s_nop 0`, with which the assembler pads up to an alignment.
 _FILLER: Final = b"\0\0\x80\xbf"
 
 
 def without_facts(text: str) -> str:
     """Return the code of a listing, without metadata and without forged encodings."""
-    # Of the rest, releases know different parts, and not every name can be written there.
+    # Assemblers read different parts of the metadata, and reject some names in metadata.
     return _METADATA.sub("", _DESCRIPTOR.sub("", text)).replace(_LISTING_ENCODING, "-")
 
 
 def read_listing(text: str, encodings: str, content: bytes) -> Listing:
     """Read a listing with the assembler's encodings and the object."""
     functions, undefined = read_object(content)
-    # Of each kernel, in the order of the functions: its symbol, and what follows its descriptor.
+    # The text behind each kernel's descriptor, with the kernel's symbol, in the functions' order.
     _, *parts = _DESCRIPTOR.split(text)
     symbols, comments = [_bare(symbol) for symbol in parts[::2]], parts[1::2]
     # Metadata of a source's own assembly is not the compiler's.
@@ -193,7 +193,7 @@ def _bare(symbol: str) -> str:
 
 
 class Encoding(NamedTuple):
-    """An instruction as the assembler encodes it."""
+    """The encoding of an instruction by the assembler."""
 
     mnemonics: tuple[str, ...]  # both halves of a pair that RDNA 3 and later issue at once
     size: int
@@ -201,7 +201,7 @@ class Encoding(NamedTuple):
     fixed: tuple[tuple[int, bytes], ...]
 
     def matches(self, code: bytes, place: int) -> bool:
-        """Tell whether the code at a place is this instruction."""
+        """Return whether the code at a place is this instruction."""
         return all(code.startswith(part, place + start) for start, part in self.fixed)
 
 
@@ -225,8 +225,8 @@ def _read_encodings(text: str) -> tuple[list[Encoding], dict[str, int]]:
 
 def _decoded(function: str, code: bytes, rows: Iterable[Encoding]) -> list[Encoding]:
     """Return the instructions of a function without padding."""
-    # A row counts where it makes the function's next bytes: text that makes no code, or makes it
-    # elsewhere, counts nowhere.
+    # A row is counted if the row's bytes are the function's next bytes: text without code, or with
+    # code elsewhere, is not counted.
     instructions: list[Encoding] = []
     place = 0
     for row in rows:

@@ -23,9 +23,9 @@ from contribbot.model.base import Model
 _OLDEST_HIP: Final = 6
 _ROCM_CLANGS: Final = ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++")
 INSTALL: Final = install("emulate")
-#: Distributions that have the module `triton`, by who built them.
+#: The distributions of several builders that have the module `triton`.
 _TRITONS: Final = ("triton", "triton-rocm", "pytorch-triton-rocm", "amd-triton")
-#: Headers of contribbot that stand in for what pip's clang does not find; README.md there.
+#: The folder of contribbot's stand-ins for headers that pip's clang lacks (see its README.md).
 HEADERS: Final = Path(__file__).parent / "headers"
 
 
@@ -47,21 +47,21 @@ class Toolchain:
 
     @property
     def name(self) -> str:
-        """The compiler and its release."""
+        """The name and release of the compiler."""
         if self.kind == "rocm":
             return f"ROCm clang {self.version}"
         return f"clang {self.version} of {self.package}"
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The compiler as a person calls it."""
+        """The command of the compiler without paths."""
         rocm = self.kind == "rocm"
         program = (Path(self.argv[0]).name,) if rocm else ("python", "-m", "ziglang")
         return (*program, *self.argv[1:])
 
 
 class Lack(Model):
-    """A lack of this machine, and the step that helps, if there is one."""
+    """A lack of this machine, and the step against it, if any."""
 
     what: str
     line: str = ""
@@ -73,7 +73,7 @@ class Lack(Model):
 
 def hip_toolchain(target: str) -> Toolchain | Lack:
     """Return ROCm's compiler for a target, or else pip's."""
-    # The environment is read each time: tests and users change it.
+    # The environment is read each time, since tests and users change the environment.
     return search(target, os.environ.get("ROCM_PATH", ""), os.environ.get("PATH", ""))
 
 
@@ -94,7 +94,7 @@ def search(target: str, rocm: str, path: str) -> Toolchain | Lack:
 def _rocms(rocm: str, path: str) -> Iterator[Toolchain]:
     """Yield the compilers of ROCM_PATH, of programs on PATH, and of /opt/rocm."""
     programs = (shutil.which(name, path=path) for name in ("amdclang++", "hipcc"))
-    # A program is called by its name or by a link to it from elsewhere.
+    # A program on PATH may be a link into the toolkit's folder.
     places = [place for name in programs if name for place in (Path(name), Path(name).resolve())]
     roots = [*([Path(rocm)] if rocm else []), *(place.parent.parent for place in places)]
     for root in dict.fromkeys((*roots, Path("/opt/rocm"))):
@@ -110,7 +110,7 @@ def _rocms(rocm: str, path: str) -> Iterator[Toolchain]:
 
 
 def _pips(path: str) -> Toolchain | str:
-    """Return the clang of ziglang, or the distribution that it lacks."""
+    """Return the toolchain of ziglang's clang, or the distribution that is missing for it."""
     triton = _module("triton") / "backends/amd"
     zig, tidy = _module("ziglang"), _module("clang_tidy")
     hip = _hip_version(triton)
@@ -171,17 +171,17 @@ class DeviceLibrary:
     """ROCm's functions for device code, as bitcode of LLVM."""
 
     files: tuple[Path, ...]
-    name: str  # with its package and a digest, for a record
+    name: str  # with the package and a digest, for a record
 
     @property
     def options(self) -> list[str]:
-        """The options that link the bitcode: the driver has none of its own."""
+        """The options that link the bitcode, for which the driver has no option."""
         option = ("-Xclang", "-mlink-builtin-bitcode", "-Xclang")
         return [word for file in self.files for word in (*option, str(file))]
 
 
 def device_library(toolchain: Toolchain) -> DeviceLibrary | None:
-    """Return the library for pip's compiler, out of the triton wheel; ROCm's clang has its own."""
+    """Return the library in the triton wheel for pip's compiler; None: ROCm, or no library."""
     files = tuple(_module("triton") / "backends/amd/lib" / name for name in ("ocml.bc", "ockl.bc"))
     if toolchain.kind == "rocm" or not all(file.is_file() for file in files):
         return None
@@ -191,14 +191,14 @@ def device_library(toolchain: Toolchain) -> DeviceLibrary | None:
 
 
 def _module(name: str) -> Path:
-    """Return the folder of a module without importing it, or a path where nothing is."""
+    """Return the folder of a module without an import, or a path that does not exist."""
     spec = importlib.util.find_spec(name)
     places = (spec.submodule_search_locations or ()) if spec is not None else ()
     return Path(next(iter(places), "/nonexistent"))
 
 
 def triton_version() -> str:
-    """Return the version of the installed triton, by whoever built it."""
+    """Return the version of the installed triton of any builder."""
     return _version(*_TRITONS)
 
 
@@ -212,7 +212,7 @@ def _version(*distributions: str) -> str:
 
 
 def _hip_version(root: Path) -> str:
-    """Return HIP's version by its own header, such as `7.1`; empty: no HIP there."""
+    """Return the version in HIP's header, such as `7.1`; empty: no header in the folder."""
     try:
         text = (root / "include" / "hip" / "hip_version.h").read_text(encoding="utf-8")
     except OSError:
@@ -221,6 +221,6 @@ def _hip_version(root: Path) -> str:
 
 
 def wave_size(target: str) -> int:
-    """Return how many lanes a wave of an AMD target has, as torch and Triton compile for it."""
-    # The last two characters are minor version and stepping: gfx9 has one digit before.
+    """Return the number of lanes of a wave that torch and Triton use on an AMD target."""
+    # The last two characters are minor version and stepping: gfx9 targets have one digit before.
     return 64 if len(target) <= len("gfx90a") else 32

@@ -29,13 +29,13 @@ from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, triton_versio
 from contribbot.errors import CommandError, MachineError
 from contribbot.model.base import Model
 
-#: A kernel that needs more of its tree than this needs all of it.
+#: The number of real modules of the tree from which a compile adds no further modules.
 _MOST_REAL: Final = 30
-#: From this release on triton calls targets by names that no clang before this one reads
-#: ("amdgpu9.42-amd-amdhsa-unknown-gfx942"; tried with 19 and 22; nobody has tried a later one).
+#: The first release of triton whose names of targets no clang of its time reads
+#: ("amdgpu9.42-amd-amdhsa-unknown-gfx942"; tried with clang 19 and 22, not with later releases).
 _NEW_NAMES: Final = (3, 9)
 _READS_THEM: Final = 23
-#: The folder of a release in the cache, and how long pip may take to bring one.
+#: The folder of a release in the cache, and pip's time limit for a release.
 _SITE: Final = "site"
 _PIP: Final = (
     *("--quiet", "--disable-pip-version-check", "--no-input"),
@@ -43,7 +43,7 @@ _PIP: Final = (
 )
 _SECONDS: Final = 3600.0
 _CHILD: Final = Path(__file__).with_name("triton_child.py")
-#: Errors of triton's passes: a target that triton does not know, and others.
+#: Errors of triton's passes: an unknown target, and other errors.
 _UNKNOWN: Final = re.compile(r"unsupported target: '[^']*'")
 _NO_AMD: Final = re.compile(r"\b0 compatible backends for target")
 _FIRST_ERROR: Final = re.compile(r"error: (.+)")
@@ -54,7 +54,7 @@ class _Answer(Model):
 
     listing: str = ""
     code_object: str = ""  # in base64
-    shared: int = 0  # bytes of shared memory that a launch gives it
+    shared: int = 0  # bytes of shared memory of a launch
     error: str = ""
     broken: bool = False  # the file cannot be imported
     failed_pass: bool = False
@@ -63,7 +63,7 @@ class _Answer(Model):
 
 @dataclass(frozen=True)
 class TritonSource:
-    """A kernel, and how it is called: what `patch.toml` states, and folders for Python's path."""
+    """A kernel and its call: the entries of `patch.toml`, and folders for Python's path."""
 
     path: Path
     function: str
@@ -71,11 +71,11 @@ class TritonSource:
     constants: Mapping[str, JsonValue]
     num_warps: int
     python: Sequence[Path]
-    num_stages: int | None = None  # of a loop's pipeline; None: as the target has it
-    #: The tree whose other modules are stand-ins; None: the file is imported as it is.
+    num_stages: int | None = None  # of a loop's pipeline; None: the target's default
+    #: The tree whose other modules are stand-ins; None: a normal import.
     tree: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    version: str = ""  # of triton; empty: the installed one's
+    version: str = ""  # of triton; empty: the installed version
 
 
 def triton_missing() -> Lack | None:
@@ -99,17 +99,17 @@ def triton_unread(using: Toolchain, version: str = "") -> Lack | None:
 
 
 def triton_name(version: str = "") -> str:
-    """Return triton's name and version, by default the installed one's."""
+    """Return triton's name and version, by default the installed version."""
     return f"triton {version or triton_version()}"
 
 
 def bring_triton(version: str) -> tuple[Path, ...]:
-    """Return the folders for Python's path that hold a release; pip brings it, if need be."""
+    """Return the folders of a triton release for Python's path, downloaded by pip if necessary."""
     if version in {"", triton_version()}:
         return ()
 
     def bring(folder: Path) -> CachedBuild:
-        # Constraints of this environment are not those of that folder.
+        # Constraints of this environment do not apply to the new folder.
         env = {**process.user_environment()}
         env.pop("PIP_CONSTRAINT", None)
         place = folder / _SITE
@@ -172,7 +172,7 @@ def _compiled(
     except MachineError as error:
         raise CompileError(missing=error.message) from error
     path = [*map(str, (*brought, *source.python)), process.own_path()]
-    # A process of its own, away from this machine's settings.
+    # The child has an environment without this machine's settings.
     environment = {
         **source.env,
         "HOME": str(folder),
@@ -187,7 +187,7 @@ def _compiled(
     while True:
         request.write_text(json.dumps({**asked, "real": real}), encoding="utf-8")
         done = process.supervise(
-            # -P: modules beside the script must not stand before triton and the tree's.
+            # -P: modules beside the script must not hide triton's and the tree's modules.
             [sys.executable, "-B", "-P", _CHILD, request, answer],
             cwd=folder,
             timeout=compiler.timeout,
@@ -210,7 +210,7 @@ def _answered(file: Path) -> _Answer:
     try:
         return _Answer.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
-        return _Answer()  # it did not come to that
+        return _Answer()  # the child ended without an answer
 
 
 def _listing(compiler: Compiler, done: process.Supervised, file: Path, version: str) -> _Answer:
@@ -231,7 +231,7 @@ def _listing(compiler: Compiler, done: process.Supervised, file: Path, version: 
         missing = f"{name} does not know {compiler.target}"
     elif _NO_AMD.search(error):
         missing = f"{name} has no back end for AMD: pip install --force-reinstall triton"
-    # A failed pass says so and no more; why stands on standard error.
+    # A failed pass has no reason in its exception; the reason is on standard error.
     elif answer.failed_pass and (first := _FIRST_ERROR.search(output)):
         error = f"{error}: {compiler.scrub(first[1])}"
     raise CompileError(error=error, missing=missing)

@@ -22,7 +22,7 @@ _DEEPEST = 20
 
 
 def _load(path: Path, real: list[str]) -> ModuleType:
-    """Import a file by its place: importing its package would import all of it."""
+    """Import a file by its path: an import by name would import the file's whole package."""
     if tree := os.environ.get("CONTRIBBOT_TREE"):
         return import_file(str(path.relative_to(tree)), real=real)
     spec = importlib.util.spec_from_file_location(f"compiled_{path.stem}", path)
@@ -41,7 +41,7 @@ class _Kernel(Protocol):
 
 
 class _NeedsError(Exception):
-    """The kernel uses a stand-in of the named modules."""
+    """The kernel uses stand-ins of these modules."""
 
 
 def _stand_ins(kernel: _Kernel, kind: type[_Kernel]) -> list[str]:
@@ -60,7 +60,7 @@ def _stand_ins(kernel: _Kernel, kind: type[_Kernel]) -> list[str]:
 
 
 def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object]:
-    # By name: what cannot be imported must be reported, and triton has no types to check.
+    # Imported by name: a failed import must be reported, and triton has no types.
     triton = importlib.import_module("triton")
     target_kind = importlib.import_module("triton.backends.compiler").GPUTarget
     source_kind = importlib.import_module("triton.compiler").ASTSource
@@ -81,7 +81,7 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
     assert isinstance(constants, dict)  # noqa: S101
     for parameter in (*stated, *constants):
         if parameter not in kernel.arg_names:
-            # Triton passes over it in a signature.
+            # Triton ignores an unknown parameter in a signature.
             raise TypeError(f"{name} has no parameter {parameter}")
     plain = [each.name for each in kernel.params if each.is_constexpr]
     stated = {**dict.fromkeys(plain, "constexpr"), **stated}
@@ -99,7 +99,7 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
     source = source_kind(kernel, signature, constants, attributes)
     target = target_kind("hip", request["target"], request["wavefront"])
     compiled = triton.compile(source, target=target, options=request["options"])
-    # The listing does not say what a launch adds to the shared memory that it states.
+    # The listing's shared memory leaves out the part that a launch adds.
     return {
         "listing": str(compiled.asm["amdgcn"]),
         "code_object": base64.b64encode(compiled.asm["hsaco"]).decode(),
@@ -134,7 +134,7 @@ def _answer(request: dict[str, object]) -> dict[str, object]:
     except StandInError as error:
         needs = [error.module] if error.module.partition(".")[0] in tested else []
         return {"error": str(error)[:_LONGEST], "broken": True, "needs": needs}
-    except Exception as error:  # noqa: BLE001  whatever it is, it is the answer
+    except Exception as error:  # noqa: BLE001  any error is an answer
         return {
             "error": _one_line(error)[:_LONGEST],
             "broken": isinstance(error, ImportError)
@@ -144,7 +144,7 @@ def _answer(request: dict[str, object]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Answer one request."""
+    """Answer one request: `triton_child.py REQUEST ANSWER`."""
     lifeline = os.environ.pop("CONTRIBBOT_LIFELINE", "")
     if lifeline:
         guard_group(int(lifeline))
