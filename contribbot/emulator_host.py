@@ -50,7 +50,7 @@ class ToolError(Exception):
 
 @contextlib.contextmanager
 def _workplace(target: str, parent: Path | None = None) -> Iterator[tuple[Toolchain, Path]]:
-    """Yield the compiler for a target, and a folder for its files; errors become ToolError."""
+    """Yield the compiler for a target, and a folder for the compile; errors become ToolError."""
     with tempfile.TemporaryDirectory(prefix="contribbot-", dir=parent) as name:
         try:
             toolchain = hip_toolchain(target)
@@ -115,15 +115,15 @@ def compile_native(
 
 
 def native_shelf(key: str) -> Path:
-    """Return the folder of libraries that were compiled for this processor, by their inputs.
+    """Return the folder of libraries for this processor, by the key of their inputs.
 
-    A sandbox has one of its own, from which no program outside loads.
+    A sandbox has a separate folder, from which no program outside the sandbox loads.
     """
     return Path(os.environ.get(KERNELS) or cache_folder() / "kernels/_open") / key
 
 
 def run_attached(argv: Sequence[str], env: Mapping[str, str], *, quiet: bool) -> int:
-    """Run a program in this terminal and return its status as a shell has it.
+    """Run a program in this terminal and return its exit status as in a shell.
 
     With `quiet`, its standard output goes to standard error.
     """

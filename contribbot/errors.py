@@ -21,7 +21,7 @@ class ExitCode(enum.IntEnum):
 
 
 class ContribbotError(Exception):
-    """Something that a user can act on."""
+    """An error with advice for the user; the root of contribbot's errors."""
 
     exit_code: ExitCode = ExitCode.MACHINE
 
@@ -55,7 +55,7 @@ class QueueError(ContribbotError):
 
 
 class NotProvedError(ContribbotError):
-    """A text about a patch needs a figure of which there is no fresh evidence."""
+    """A text about a patch needs a figure without fresh evidence."""
 
     exit_code = ExitCode.NO
 
@@ -77,9 +77,9 @@ class OpeningError(ContribbotError):
 
 
 class MachineError(ContribbotError):
-    """This machine or the network could not do what was asked."""
+    """A failure of this machine or of the network."""
 
-    #: Raised in a check, it shows nothing of the tree: what the check needs is not here.
+    #: In a check, this error shows nothing of the tree: this machine lacks a need of the check.
     contribbot_broken: bool | str = True
 
     exit_code = ExitCode.MACHINE
@@ -102,7 +102,7 @@ class SourceError(MachineError):
 
 
 class IntegrityError(SourceError):
-    """A source provided something that the pin does not name, or something hostile."""
+    """A source provided content that is not the pin's, or hostile content."""
 
 
 class NoSpaceError(MachineError):
@@ -114,7 +114,7 @@ class GitHubError(MachineError):
 
 
 class TokenError(GitHubError):
-    """There is no token, or the token lacks a permission."""
+    """A GitHub token is missing, or the token lacks a permission."""
 
 
 class RateLimitError(GitHubError):
@@ -138,7 +138,7 @@ class MovedError(GitHubError):
 
 
 class UncertainError(GitHubError):
-    """Nobody knows whether a write happened: look for its result before it is sent again."""
+    """The outcome of a write is unknown: look for the result before a second request."""
 
 
 #: Words of pydantic and Typer, and ours.
@@ -166,7 +166,7 @@ def plain_words(message: str) -> str:
 
 
 def first_of(lines: Sequence[str]) -> str:
-    """Return the first three of some lines, and how many more there are."""
+    """Return the first three lines, and the number of further lines."""
     shown, rest = lines[:3], lines[3:]
     return "; ".join(shown) + (f" (and {len(rest)} more)" if rest else "")
 

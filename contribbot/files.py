@@ -19,12 +19,12 @@ import contribbot
 from contribbot.errors import UsageError, check_stopping
 
 _PARTIAL: Final = ".partial"
-#: Seconds after which a partial file can only be one that a killed process left.
+#: The age in seconds from which a partial file belongs to a killed process.
 _ABANDONED: Final = 3600.0
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file's content in one step; a link is followed, a terminal or pipe written to."""
+    """Replace a file's content in one step, through links; write to a terminal or pipe directly."""
     path = path.resolve()
     if path.exists() and not path.is_file():
         path.write_bytes(content)
@@ -46,7 +46,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_named(path: Path, content: bytes) -> None:
-    """Write a file that a user names: it is no folder, and stands in one that is there."""
+    """Write a file named by the user; UsageError: the path is a folder, or lies in no folder."""
     if path.is_dir():
         raise UsageError(f"{path}: a folder", hint="name a file")
     if path.parent.is_file():
@@ -64,7 +64,7 @@ def write_named(path: Path, content: bytes) -> None:
 def _sweep(path: Path) -> None:
     """Remove the partial files that killed processes left beside a file."""
     for partial in path.parent.glob(f".{glob.escape(path.name)}.*{_PARTIAL}"):
-        with contextlib.suppress(FileNotFoundError):  # its writer was quicker
+        with contextlib.suppress(FileNotFoundError):  # the writer has renamed the file
             if time.time() - partial.stat().st_mtime > _ABANDONED:
                 partial.unlink()
 
@@ -84,13 +84,13 @@ def lock(path: Path, what: str) -> Iterator[None]:
     guard = filelock.FileLock(path)
     with _registry:
         thread_lock = _threads.setdefault(path.resolve(), threading.Lock())
-    # The threads of this process line up among themselves, without a word.
+    # The threads of this process wait for each other without a message.
     with thread_lock:
         try:
             guard.acquire(timeout=0)
         except filelock.Timeout:
             log.warning("waiting for another contribbot to finish with %s", what)
-            # In short steps, so that this process can still be told to end.
+            # The wait has short steps, so that this process can be stopped.
             while not guard.is_locked:
                 check_stopping()
                 with contextlib.suppress(filelock.Timeout):
@@ -102,7 +102,7 @@ def lock(path: Path, what: str) -> Iterator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that nobody else can read; where it cannot be, whoever writes there says it."""
+    """Make a folder that only this user can read; a failure shows at the first write."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -111,13 +111,13 @@ def make_private(folder: Path) -> None:
 
 
 def used(path: Path) -> None:
-    """Note that an entry is used now: an entry that is a file, or the marker of one."""
+    """Record the use of a cache's entry in the time of its file or marker."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
 
 def log_path(folder: Path, sha256: str) -> Path:
-    """Return where the log with a digest lies: its first digits are enough to tell it by."""
+    """Return the path of a log by the first digits of its digest."""
     return folder / f"{sha256[:16]}.log"
 
 

@@ -16,7 +16,7 @@ from contribbot import stand_in
 
 
 class UnwrittenCheckError(Exception):
-    """A check that `contribbot new` has begun and nobody has written yet."""
+    """A check that `contribbot new` has begun, and that is not written yet."""
 
     contribbot_broken = True
 
@@ -92,7 +92,7 @@ def import_file(
         )
     name, found = _module(path)
     if found is not None and not found.is_relative_to(tree()):
-        # An overlay: the package is installed, with the tree's files over it.
+        # With an overlay, the package is installed, with the tree's files over the package.
         return importlib.import_module(name)
     stand_in.tested.add(name.partition(".")[0])
     # A script, or a test of the upstream's, that imports the package.
@@ -117,7 +117,7 @@ def import_file(
 
 
 def _module(path: str) -> tuple[str, Path | None]:
-    """Return the name of a file's module, and where Python finds it; None where it does not."""
+    """Return the name of a file's module, and the path at which Python finds the file, or None."""
     parts = Path(path).with_suffix("").parts
     for start in range(len(parts)):
         for folder in filter(None, sys.path):
@@ -128,7 +128,7 @@ def _module(path: str) -> tuple[str, Path | None]:
 
 
 def _of_tree(module: str) -> bool:
-    """Say whether a module's package is the tree's own, and not an overlay of what is installed."""
+    """Return whether a module's package is the tree's own, and not an overlay."""
     package = module.partition(".")[0]
     spec = importlib.machinery.PathFinder.find_spec(package)
     places = [*(spec.submodule_search_locations or []), spec.origin] if spec else []

@@ -6,12 +6,12 @@ import os
 import resource
 import signal
 
-#: Bytes that one file may grow to; pytest keeps what a test prints in a file.
+#: The largest size of a file in bytes; pytest keeps the output of a test in a file.
 _LARGEST = 2 * 2**30
 
 
 def limit_files() -> None:
-    """Bound how large a file may grow, where nobody has."""
+    """Limit the size of files that this process writes, unless a lower limit is set."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft == resource.RLIM_INFINITY or soft > _LARGEST:
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST, hard))
@@ -25,9 +25,9 @@ def guard_group(descriptor: int) -> None:
         os.waitpid(between, 0)
         os.close(descriptor)
         return
-    # Nobody's child: what waits for all its children must not wait for this one.
+    # The watcher is an orphan: a program that waits for its children must not wait for the watcher.
     if not os.fork():
-        # Nor must those who wait for the ends of this process's pipes.
+        # The watcher closes all pipes: readers of these pipes must not wait for the watcher either.
         os.closerange(0, descriptor)
         os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
         while os.read(descriptor, 1):

@@ -15,7 +15,7 @@ _LIVE: Final = re.compile(
     r"|/(?:issues|pull|pulls|discussions|commit)/(?=[0-9a-f]))",
     re.IGNORECASE,
 )
-#: Invisible, breaks no line: what stands on its two sides is no longer one word.
+#: An invisible character without a line break, which splits a word in two.
 JOINER: Final = "\N{WORD JOINER}"
 _MARKDOWN: Final = {ord(char): f"\\{char}" for char in "\\`*_[]|~"} | {
     ord("<"): "&lt;",
@@ -23,7 +23,7 @@ _MARKDOWN: Final = {ord(char): f"\\{char}" for char in "\\`*_[]|~"} | {
     ord("@"): "&#64;",
     ord("#"): "&#35;",
 }
-#: Text of which GitHub makes a link without being asked.
+#: Text that GitHub turns into a link without markup.
 _ADDRESS: Final = re.compile(r"(?i)(\b(?:https?|ftp|mailto|xmpp)):|\b(www)\.|\bGH-(?=[0-9])")
 _TICKS: Final = re.compile(r"`+")
 
@@ -35,12 +35,12 @@ def clean(text: str) -> str:
 
 
 def inert(text: str) -> str:
-    """Return a line in which nothing is a mention or a reference, in Markdown or out of it."""
+    """Return a line without mentions and references, inside and outside Markdown."""
     return _LIVE.sub(lambda found: found.group() + JOINER, clean(text))
 
 
 def plain(text: str) -> str:
-    """Return text that Markdown shows as it is, for the inside of a line."""
+    """Return text escaped for the inside of a line of Markdown."""
     return _ADDRESS.sub(
         lambda found: found.group()[:-1] + f"&#{ord(found.group()[-1])};",
         clean(text).translate(_MARKDOWN),
@@ -48,13 +48,13 @@ def plain(text: str) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a line of at most so many characters, with an ellipsis where it was cut."""
+    """Return a line of at most `limit` characters, with an ellipsis in place of the rest."""
     line = clean(text)
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def code(text: str, *, limit: int = 0) -> str:
-    """Return a line as a code span that holds even where its text has backticks."""
+    """Return a line as a code span, whatever backticks the text has."""
     line = inert(shortened(text, limit) if limit else text) or " "
     ticks = "`" * (max(map(len, _TICKS.findall(line)), default=0) + 1)
     edge = " " if line.startswith("`") or line.endswith("`") else ""
@@ -63,7 +63,7 @@ def code(text: str, *, limit: int = 0) -> str:
 
 def cell(text: str, *, limit: int = 0) -> str:
     """Return a line as a code span for a cell of a table."""
-    # A table is split at its bars before code spans are looked for.
+    # Markdown splits a table at its bars before it looks for code spans.
     return code(text, limit=limit).replace("|", "\\|")
 
 
@@ -81,22 +81,22 @@ def fence(text: str, *, language: str = "", lines: int = 0) -> str:
     return "\n".join((ticks + language, *shown, ticks))
 
 
-#: A row that is no line of a paragraph's text: of a list, quote, table, heading or definition.
+#: A row outside paragraphs: a row of a list, quote, table, heading or definition.
 _NO_TEXT: Final = re.compile(
     r" {4}|\s*(?:(?:[-+*]|[0-9]+[.)])(?:\s|$)|[>|]|\\[#=-]|:?-+:? *\||(?:[*_] *){3,}$|\[[^]]+\]:)"
 )
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
-#: A code span within one line, as CommonMark has it: as many backticks behind as before.
+#: A code span of CommonMark within one line, with equal runs of backticks at both ends.
 _SPAN: Final = re.compile(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)")
 
 
 def prose(text: str) -> str:
-    """Return an author's Markdown so that it stays within its section; a paragraph is one line."""
+    """Return an author's Markdown, a paragraph a line, without effect outside its section."""
     shown: list[str] = []
-    # Whether the row above is a paragraph's text, or something else up to the next blank row.
+    # Whether the row above is a paragraph's text, or another block up to the next blank row.
     text_above = block = False
     fenced = ""
-    # Whether a span may have begun further up in the paragraph: then nothing here is surely code.
+    # Whether a code span may have begun above in the paragraph: no text here is surely code.
     begun = False
     for raw in text.strip().splitlines():
         row = "".join(
@@ -123,11 +123,11 @@ def prose(text: str) -> str:
 
 
 def _tamed(row: str, *, begun: bool) -> tuple[str, bool]:
-    """Take from a line of prose what would reach beyond its section; say if a span may be open."""
+    """Return a line without headings and HTML, and whether a code span may be open at its end."""
     row = re.sub(r"^( {0,3})(#{1,6}(?:\s|$)|=+\s*$|-+\s*$)", r"\1\\\2", row)
     spans = [] if begun else list(_SPAN.finditer(row))
     ends = [0, *(place for span in spans for place in span.span()), len(row)]
-    # Text and spans by turns, text first.
+    # Text and code spans alternate; text is first.
     parts = [row[start:end] for start, end in itertools.pairwise(ends)]
     parts[::2] = [re.sub(r"<(?=[A-Za-z/!?])", "&lt;", part) for part in parts[::2]]
     return "".join(parts), begun or any("`" in part for part in parts[::2])
@@ -141,7 +141,7 @@ _ROWS: Final = 60
 
 def line_of(text: str, limit: int = LINE) -> str:
     """Return foreign text as one clean line of bounded length, for a terminal."""
-    # Cut before it is searched: what cleans must not be given work without end.
+    # The text is cut first: the cleaning of a huge text would take too long.
     return shortened(text[: 8 * limit], limit)
 
 
@@ -155,7 +155,7 @@ def row_of(text: str) -> str:
 
 def rows_of(text: str, *, rows: int = _ROWS, characters: int = _TEXT) -> list[str]:
     """Return foreign text as clean lines, bounded in number and length."""
-    # Not `splitlines`: other line ends than these are no line ends to a terminal.
+    # Not `splitlines`: a terminal knows no other line ends than these.
     cut = text[:characters].replace("\r\n", "\n").replace("\r", "\n").strip("\n")
     lines = [row_of(row) for row in cut.split("\n")]
     if len(lines) > rows or len(text) > characters:

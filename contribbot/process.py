@@ -1,4 +1,4 @@
-"""The only door to other programs: no shell, a time limit, a built environment, a log line each."""
+"""All calls of other programs: without a shell, with a time limit, environment and log line."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from contribbot.errors import (
     check_stopping,
 )
 
-#: Variables that programs need to run at all and to find an accelerator.
-#: Everything else, tokens first of all, stays outside.
+#: The variables that programs need, also to find an accelerator. All other variables, tokens
+#: among them, are withheld.
 _ALLOWED: Final = frozenset(
     {
         "PATH",
@@ -50,7 +50,7 @@ _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECA
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return an environment with what programs need, and nothing personal."""
+    """Return an environment with the variables that programs need, without secrets."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -61,7 +61,7 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 @contextlib.contextmanager
 def secrets_hidden() -> Iterator[None]:
-    """Let this process have no secrets for a moment: what is loaded then may start programs."""
+    """Remove secrets from this process's environment while a block imports foreign code."""
     hidden = {name: os.environ.pop(name) for name in [*os.environ] if _SECRET.search(name)}
     try:
         yield
@@ -70,7 +70,7 @@ def secrets_hidden() -> Iterator[None]:
 
 
 def user_environment() -> dict[str, str]:
-    """Return this process's own environment, for what stands for a user's program; no secret."""
+    """Return this process's environment without secrets, for programs like the user's own."""
     return {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
 
 
@@ -84,7 +84,7 @@ def accelerator_environment() -> dict[str, str]:
 
 
 def own_path() -> str:
-    """Return where only this process looks for modules: contribbot may lie there."""
+    """Return the folders of Python's path outside the installation, where contribbot may be."""
     installed = (sys.prefix, sys.base_prefix)
     return os.pathsep.join(place for place in sys.path if place and not place.startswith(installed))
 
@@ -93,30 +93,30 @@ log: Final = logging.getLogger("contribbot.process")
 
 _children: set[subprocess.Popen[bytes]] = set()
 _children_lock = threading.Lock()
-#: Programs that were killed and did not end. Nobody waits for them again.
+#: Programs that were killed and did not end; contribbot no longer waits for these programs.
 _stuck: Final[list[subprocess.Popen[bytes]]] = []
-#: Seconds that a killed program is waited for: the kernel holds it as long as a driver or a
-#: network's disk does not answer. Actions gives a job that it cancels 7.5 seconds.
+#: Seconds of the wait for a killed program, which the kernel holds while a driver or a network's
+#: disk does not answer. Actions gives a cancelled job 7.5 seconds.
 LAST_WAIT: Final = 5.0
-#: Starts a program that knows nothing of a lifeline. Beside it, and nobody's child, waits what
-#: kills the group at the end of the pipe; a line in it says that nobody is left to be killed.
+#: Starts a program without a lifeline of its own. An orphan beside the program kills the group at
+#: the end of the pipe; a line in the pipe tells the orphan that the group has ended.
 _TETHER: Final = (
     '( { read -r _ <"/proc/self/fd/$0" || kill -KILL 0; } >/dev/null 2>&1 </dev/null & )\nexec "$@"'
 )
 
 
 def describe(argv: Sequence[str | Path]) -> str:
-    """Return a command as a person would type it."""
+    """Return a command in the syntax of a shell."""
     return shlex.join(str(part) for part in argv)
 
 
 @contextlib.contextmanager
 def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Know a program while the block runs; after it, it and its pipes are gone (but see `reap`)."""
+    """Track a program during a block; afterwards end the program and its pipes (but see `reap`)."""
     with _children_lock:
         _children.add(child)
     try:
-        # Started just before `stop()` looked: it must not be missed.
+        # `stop()` may have looked just before the start of this program.
         if STOPPING.is_set():
             kill_group(child)
         yield child
@@ -133,13 +133,13 @@ def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
 
 
 def kill_group(child: subprocess.Popen[bytes]) -> None:
-    """Kill the program and whatever it started (each has its own process group)."""
+    """Kill the process group of a program."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
 
 
 def reap(child: subprocess.Popen[bytes]) -> bool:
-    """Wait for a program that was killed, but not for ever; say whether it ended."""
+    """Wait a limited time for a killed program; return whether the program has ended."""
     try:
         child.wait(LAST_WAIT)
     except subprocess.TimeoutExpired:
@@ -150,7 +150,7 @@ def reap(child: subprocess.Popen[bytes]) -> bool:
 
 
 def stop() -> None:
-    """End every program that is running, and let none start; the threads that wait clean up."""
+    """Kill all running programs and refuse new programs; the waiting threads clean up."""
     STOPPING.set()
     with _children_lock:
         running = list(_children)
@@ -159,7 +159,7 @@ def stop() -> None:
 
 
 def resume() -> None:
-    """Allow programs again after `stop()`, when all that waited for them has ended."""
+    """Allow new programs again after `stop()`, once all waiting threads have ended."""
     STOPPING.clear()
 
 
@@ -176,7 +176,7 @@ def lifeline() -> Iterator[int]:
 
 
 def tether(argv: Sequence[str | Path], descriptor: int) -> list[str | Path]:
-    """Return the command that runs a program which must not outlive this process."""
+    """Return the command that runs a program and ends the program with this process."""
     return ["/bin/sh", "-c", _TETHER, str(descriptor), *argv]
 
 
@@ -217,13 +217,13 @@ def start(
 def converse(
     argv: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a program that answers what it is asked, and ends with its input."""
+    """Start a program that answers requests until the end of its input."""
     pipe = subprocess.PIPE
     return start(argv, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
 
 
 def fail(argv: Sequence[str | Path], returncode: int, stderr: bytes) -> CommandError | NoSpaceError:
-    """Return the error that says how a program failed."""
+    """Return the error for a program that failed."""
     text = stderr.decode("utf-8", "replace").strip()
     if re.search(r"no space left on device|out of diskspace", text, re.IGNORECASE):
         return no_space(text.splitlines()[-1])
@@ -248,7 +248,7 @@ def no_space(detail: str) -> NoSpaceError:
 
 
 def signal_name(number: int) -> str:
-    """Return what a signal is called, such as `SIGSEGV`."""
+    """Return the name of a signal, such as `SIGSEGV`."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -259,10 +259,10 @@ def remove_tree(folder: Path, *, wait: bool = True) -> None:
     """Remove a folder, however deep, errors passed over, also after `stop`; or let `rm` go on."""
     if not folder.is_dir():
         return
-    # Not shutil.rmtree: it fails on folders that are nested some hundred deep.
+    # Not shutil.rmtree, which fails on folders that are nested some hundred deep.
     script = 'rm -rf -- "$1"' if wait else 'rm -rf -- "$1" >&- 2>&- &'
     with contextlib.suppress(OSError):
-        subprocess.run(  # noqa: S603  the folder is one that contribbot made
+        subprocess.run(  # noqa: S603  the folder is contribbot's own
             ["sh", "-c", script, "sh", folder],  # noqa: S607  POSIX has it
             env=clean_environment(),
             check=False,
@@ -283,7 +283,7 @@ def run(
     accept: Sequence[int] = (0,),
     tethered: bool = False,
 ) -> Completed:
-    """Run a program to its end."""
+    """Run a program to its end, and return its output."""
     with lifeline() as descriptor:
         child = start(
             tether(argv, descriptor) if tethered else argv,
@@ -312,8 +312,8 @@ def feed(
     env: Mapping[str, str] | None = None,
     timeout: float = 60.0,
 ) -> Iterator[IO[bytes]]:
-    """Run a program and write to its input while it works; it is killed if the block raises."""
-    # In a file: one that complains at length must not block on a full pipe while we write.
+    """Run a program while a block writes to its input; an error in the block kills the program."""
+    # Standard error is a file: a program with many messages must not block on a full pipe.
     with lifeline() as descriptor, tempfile.TemporaryFile() as complaint:
         child = start(
             tether(argv, descriptor),
@@ -344,10 +344,10 @@ def feed(
 
 
 def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> bool:
-    """Run a program in this terminal with something to read; an interrupt is the program's own."""
+    """Run a program in this terminal with an input; the program alone handles interrupts."""
     check_stopping()
     log.debug("run: %s", describe(argv))
-    # A handler, unlike "ignore", is not inherited by the program.
+    # The program does not inherit a handler, unlike "ignore".
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         with subprocess.Popen(list(argv), env=dict(env), stdin=subprocess.PIPE) as child:  # noqa: S603  no shell; argv is a list
@@ -371,13 +371,13 @@ def attached(
 ) -> int:
     """Run a program in this terminal, signals passed on, and return its status.
 
-    `grace`: the seconds that it has to end after SIGINT or SIGTERM.
+    `grace`: the seconds in which the program must end after SIGINT or SIGTERM.
     """
     check_stopping()
     command = list(argv)
     if sandbox:
         inside = sandboxed(argv, folder=sandbox, env=env)
-        # A program asks for SIGINT there itself: bubblewrap would end by it.
+        # SIGINT would end bubblewrap; the program in the sandbox may ask for SIGINT itself.
         command = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", *map(str, inside)]
     log.debug("run: %s", describe(command))
     try:
@@ -410,18 +410,18 @@ def attached(
 
 
 def shell_status(status: int) -> int:
-    """Return a status as a shell has it, where a signal ended the program."""
+    """Return an exit status as in a shell: 128 plus the signal for a killed program."""
     return status if status >= 0 else 128 - status
 
 
-#: Signals that a terminal sends to all that run in it, and signals for this process alone.
+#: Signals that a terminal sends to all its programs, and signals for this process alone.
 _TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-#: Everything can be read and nothing written; devices (GPUs among them) are there. Folders that
-#: processes share are empty: what one run leaves, or a daemon offers, no other finds.
+#: All files are readable, none is writable; devices, GPUs among them, exist. Shared folders are
+#: empty, so that no run finds files of another run or sockets of a daemon.
 _SHARED: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm")  # noqa: S108  they are hidden, not used
 _VIEW: Final = (
-    # The kernel then ends all that is left in the sandbox with the program that waits for it.
+    # The kernel then ends the sandbox's processes with the program that waits for the sandbox.
     "--die-with-parent",
     "--unshare-all",
     *("--cap-drop", "ALL"),
@@ -441,7 +441,7 @@ _VIEW: Final = (
 
 @functools.cache
 def no_sandbox() -> str:
-    """Say why nothing runs in a sandbox here; empty: all checks do."""
+    """Return why checks cannot run in a sandbox here; empty: checks run in a sandbox."""
     if os.environ.get("CONTRIBBOT_SANDBOX") == "off":
         return "CONTRIBBOT_SANDBOX=off"
     program = shutil.which("bwrap")
@@ -457,9 +457,9 @@ def no_sandbox() -> str:
 def sandboxed(
     argv: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]
 ) -> list[str | Path]:
-    """Return the command that runs a program with `folder` as all that it can write.
+    """Return the command that runs a program in a sandbox in which `folder` alone is writable.
 
-    Beside it the variable `CONTRIBBOT_KERNELS` may name a folder of compiled kernels.
+    The variable `CONTRIBBOT_KERNELS` may name a second writable folder, of compiled kernels.
     """
     writable = [folder, *map(Path, filter(None, [env.get("CONTRIBBOT_KERNELS")]))]
     hidden = [folder.parent, *map(Path, _SHARED)]
@@ -475,7 +475,7 @@ def sandboxed(
         if path.exists() and any(path.is_relative_to(place) for place in hidden)
     )
     return [
-        # By its path: a check's PATH may be another.
+        # The program is called by path, since a check may have another PATH.
         shutil.which("bwrap") or "bwrap",
         *_VIEW,
         "--tmpfs",
@@ -486,10 +486,10 @@ def sandboxed(
     ]
 
 
-#: The variable that tells what a program has started, also where that left its group.
+#: The variable that marks all descendants of a program, in other process groups, too.
 _FAMILY: Final = "CONTRIBBOT_FAMILY"
 _PROC: Final = Path("/proc")
-#: The longest time that the kernel needs from one to the other.
+#: The longest time that the kernel needs for the exec of a program.
 _EXEC_SECONDS: Final = 0.02
 #: bubblewrap's exit status for a program that a signal ended, less the signal's number.
 _BY_SIGNAL: Final = 128
@@ -497,7 +497,7 @@ _BY_SIGNAL: Final = 128
 
 @dataclass(frozen=True)
 class Supervised:
-    """How a program that may crash, hang or shout came to its end."""
+    """The end of a program that may crash, hang or write without end."""
 
     returncode: int
     timed_out: bool
@@ -519,11 +519,11 @@ def supervise(
     sandbox: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Supervised:
-    """Run a program that is not trusted to end well, in a sandbox if asked; end it when it must."""
-    # It reads the end of file at the descriptor CONTRIBBOT_LIFELINE when nobody waits any more.
+    """Run an untrusted program, in a sandbox if asked, within limits of time and output."""
+    # The descriptor CONTRIBBOT_LIFELINE ends when contribbot no longer waits for the program.
     started = time.monotonic()
     deadline = started + timeout
-    # A compiler cache's server may serve another build, too; that ends by itself.
+    # A compiler cache's server may serve another build, and ends by itself.
     # The processes in a sandbox end with the sandbox.
     mark = {} if tethered or sandbox else {_FAMILY: uuid.uuid4().hex}
     command = sandboxed(argv, folder=sandbox, env=env) if sandbox else argv
@@ -541,7 +541,7 @@ def supervise(
         with tracked(child):
             output = bytearray()
             ended = _collect(child, output, deadline=deadline, max_output=max_output)
-            # Also after a good end: what the program left running is of no use to anyone.
+            # Processes that the program left running are killed even after success.
             kill_group(child)
             ended_at_last = reap(child)
             for variable, family in mark.items():
@@ -562,7 +562,7 @@ def supervise(
 
 
 def _killed_for_memory() -> int:
-    """Return how many processes the kernel has killed for want of memory since it started."""
+    """Return the number of processes that the kernel has killed for lack of memory since boot."""
     with contextlib.suppress(OSError):
         kills = re.search(r"^oom_kill (\d+)$", (_PROC / "vmstat").read_text(), re.MULTILINE)
         return int(kills[1]) if kills else 0
@@ -570,12 +570,12 @@ def _killed_for_memory() -> int:
 
 
 def _kill_family(mark: bytes) -> None:
-    """Kill what a program started in another group or session: it may hold a GPU's memory."""
+    """Kill a program's descendants in other groups and sessions, which may hold a GPU's memory."""
     for entry in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):
             environment = (entry / "environ").read_bytes()
             if not environment:
-                # A thread of the kernel's has no program; another's exec is under way.
+                # A kernel thread has no program; any other process is in the middle of an exec.
                 (entry / "exe").readlink()
                 time.sleep(_EXEC_SECONDS)
                 environment = (entry / "environ").read_bytes()
@@ -586,7 +586,7 @@ def _kill_family(mark: bytes) -> None:
 def _collect(
     child: subprocess.Popen[bytes], output: bytearray, *, deadline: float, max_output: int
 ) -> str:
-    """Read until the program ends, is late or floods; return which."""
+    """Read the output until the program ends, is late or writes too much; return the reason."""
     stream = child.stdout
     assert stream is not None  # noqa: S101  asked for with PIPE by the caller
     with stream, selectors.DefaultSelector() as selector:
@@ -595,7 +595,7 @@ def _collect(
             left = deadline - time.monotonic()
             if left <= 0:
                 return "late"
-            # Looked at first: what it wrote before its end is then there to be read.
+            # The program's end is tested before the read, so that its last output is read.
             gone = child.poll() is not None
             # The short wait notices a program that ended while a grandchild keeps the pipe open.
             if selector.select(min(left, 0.1)):

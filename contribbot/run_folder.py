@@ -1,4 +1,4 @@
-"""Folders of running jobs, and what of the cache nobody has used for long."""
+"""The folders of running jobs, and the removal of unused entries of the cache."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from contribbot.process import remove_tree
 if TYPE_CHECKING:
     import filelock
 
-#: The file in a folder of entries whose time says when they were last looked through.
+#: The file in a folder of entries whose time is the time of the last removal.
 _STAMP: Final = ".swept"
 _DAY: Final = 86400.0
-#: Seconds after its last use in which an entry is kept.
+#: The age in seconds, since the last use, from which an entry is removed.
 _UNUSED: Final = 30 * _DAY
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A folder of entries that can be made again, and need not be kept for ever."""
+    """A folder of reproducible entries, from which a run removes unused entries."""
 
     folder: Path
     entries: str = "*"
@@ -34,14 +34,14 @@ class Kept:
 
 @contextlib.contextmanager
 def run_folder(*kept: Kept) -> Iterator[Path]:
-    """Give a folder that is gone in the end; remove what killed runs left, and what is unused."""
+    """Give a temporary folder; remove folders of killed runs, and unused entries of the cache."""
     runs = cache_folder() / "runs"
     with lock(runs.with_name("runs.lock"), "the folder of running jobs"):
         runs.mkdir(exist_ok=True)
         if _remove_orphans(runs):
             for entries in kept:
                 _sweep_unused(entries)
-        # Short: the name of a socket in it has 107 characters at most (unix(7)).
+        # The name is short: the path of a socket has 107 characters at most (unix(7)).
         folder = runs / uuid.uuid4().hex[:8]
         guard = _guard(folder.with_suffix(".lock"))
         guard.acquire()
@@ -57,12 +57,12 @@ def run_folder(*kept: Kept) -> Iterator[Path]:
 def _guard(path: Path) -> filelock.BaseFileLock:
     import filelock  # noqa: PLC0415  see lock
 
-    # Released by whichever thread ends the run.
+    # Any thread may end the run and release the lock.
     return filelock.FileLock(path, thread_local=False)
 
 
 def _remove_orphans(runs: Path) -> bool:
-    """Remove the folders of runs that are no longer alive; say whether none is alive."""
+    """Remove the folders of killed runs; return whether no run is alive."""
     alone = True
     for path in runs.glob("*.lock"):
         guard = _guard(path)
@@ -78,16 +78,16 @@ def _remove_orphans(runs: Path) -> bool:
 
 
 def _sweep_unused(kept: Kept) -> None:
-    """Remove the entries that nobody used for long, once a day; what cannot be is passed over."""
+    """Remove unused entries, once a day; entries that cannot be removed are left."""
     stamp, now = kept.folder / _STAMP, time.time()
-    # A time in the future is a clock that was wrong once.
+    # A time in the future comes from a wrong clock.
     if 0 <= now - _changed(stamp, absent=now + _DAY) < _DAY:
         return
     try:
         stamp.touch()
         entries = list(kept.folder.glob(kept.entries))
     except OSError:
-        return  # there is no such folder, or it is somebody else's
+        return  # the folder is missing, or belongs to another user
     for entry in entries:
         last = _changed(entry, absent=now)
         if kept.marker:
@@ -100,7 +100,7 @@ def _sweep_unused(kept: Kept) -> None:
 
 
 def _changed(path: Path, *, absent: float) -> float:
-    """Return when a file was changed, in seconds since the epoch. A link is looked at itself."""
+    """Return the time of a file's or link's last change, in seconds since the epoch."""
     try:
         return path.lstat().st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""Stand-ins for modules that are not imported: any name can be read, and no value can be used."""
+"""Stand-ins for modules that are not imported: every name can be read, and no value used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 _OPTIONAL: Final = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
-#: The module through which vLLM's kernels import triton, and what it hands on of triton's.
+#: The module through which vLLM's kernels import triton, and the names of triton in the module.
 _TRITON_UTILS: Final = ".triton_utils"
 _TRITON: Final = {
     "triton": "triton",
@@ -35,7 +35,7 @@ _LOGARITHMS: Final = {"LOG2E": math.log2(math.e), "LOGE2": math.log(2)}
 
 
 class StandInError(Exception):
-    """A check uses what only a stand-in is there for: taken for one that could not be run here."""
+    """A check uses the value of a stand-in, and so cannot run on this machine."""
 
     contribbot_broken = True
 
@@ -45,7 +45,7 @@ class StandInError(Exception):
         own = module.partition(".")[0] in tested
         more = f"real=[{module!r}], or " if own else "install it, or "
         if module.endswith(_TRITON_UTILS):
-            more = ""  # it asks for a GPU's driver
+            more = ""  # the module asks for a GPU's driver
         attribute = re.match(r"\w+", name.removeprefix(f"{module}."))
         given_one = f"{attribute[0]!r}: …" if attribute and name != module else "…"
         super().__init__(
@@ -56,16 +56,16 @@ class StandInError(Exception):
         self.module = module
 
 
-#: The first names of what is under test: `sglang`, `vllm`, or a script's.
+#: The top-level names under test: `sglang`, `vllm`, or a script's name.
 tested: Final[set[str]] = set()
-#: Modules of the tree that are imported for real, with what is below them.
+#: Modules of the tree that are imported for real, with their submodules.
 real: Final[set[str]] = set()
 #: The real attributes of stand-ins, by module.
 given: Final[dict[str, Mapping[str, object]]] = {}
 
 
 def is_tested(frame: FrameType) -> bool:
-    """Say whether code of the tree under test runs there."""
+    """Return whether a frame runs code of the tree under test."""
     return str(frame.f_globals.get("__name__")).partition(".")[0] in tested
 
 
@@ -77,24 +77,24 @@ def _frames() -> Iterator[FrameType]:
 
 
 def _importing() -> bool:
-    """Say whether a module of the tree is being imported by who asks."""
+    """Return whether the caller is the import of a module of the tree."""
     return any(frame.f_code.co_name == "<module>" and is_tested(frame) for frame in _frames())
 
 
 class StandIn:
-    """Stands for an attribute of such a module, or for what came of one at import."""
+    """A stand-in for an attribute of a module, or for a value made of a stand-in at import."""
 
     def __init__(self, name: str, module: str) -> None:
         self._name = name
         self.module = module
-        # Registries ask what they are given for its name.
+        # Registries read the names of their entries.
         self.__name__ = self.__qualname__ = name.rpartition(".")[2]
 
     def __repr__(self) -> str:
         return f"<stand-in for {self._name}>"
 
     def refuse(self, use: str) -> NoReturn:
-        """Say that a check depends on it."""
+        """Raise StandInError: a check depends on this stand-in."""
         __tracebackhide__ = True
         raise StandInError(self._name, self.module, use)
 
@@ -104,7 +104,7 @@ class StandIn:
         return StandIn(f"{self._name}.{name}", self.module)
 
     def __call__(self, *args: object, **_: object) -> StandIn:  # noqa: D102  Python's own
-        # At import it may be a decorator, or make something that nobody uses later.
+        # At import, a stand-in may be a decorator, or make a value that stays unused.
         if not _importing():
             self.refuse("calls")
         of = getattr(args[0], "__qualname__", "…") if len(args) == 1 else "…"
@@ -126,13 +126,13 @@ class StandIn:
 
     @staticmethod
     def __get_pydantic_core_schema__(*_: object) -> CoreSchema:
-        """Let a pydantic model be defined that has it as the type of a field."""
+        """Return a schema for any value, so that a pydantic model may have a field of this type."""
         from pydantic_core import core_schema  # noqa: PLC0415  few trees have such a model
 
         return core_schema.any_schema()
 
     def __instancecheck__(self, _instance: object) -> bool:
-        return False  # nothing can be what is not there
+        return False  # no object is an instance of a stand-in
 
     def __subclasscheck__(self, _cls: type) -> bool:
         return False
@@ -146,13 +146,13 @@ class StandIn:
         return id(self)
 
     def __bool__(self) -> bool:
-        # The standard library asks, too: typing.TypeVar for its bound.
+        # The standard library calls this, too: typing.TypeVar tests its bound.
         if is_tested(sys._getframe(1)) or not _importing():  # noqa: SLF001  who asks decides
             self.refuse("decides by")
         return True
 
     def __eq__(self, other: object) -> bool:
-        # Annotations are compared when they are made.
+        # The making of an annotation compares its parts.
         if self is not other and not _importing():
             self.refuse("compares")
         return self is other
@@ -180,7 +180,7 @@ for _use, _names in {
 
 
 class _EmulatedPlatform(StandIn):
-    """vLLM's `current_platform` where the GPU is an emulated one: it says what that is."""
+    """vLLM's `current_platform` for an emulated GPU."""
 
     device_type = "cuda"
     is_rocm = is_cuda_alike = staticmethod(lambda: True)
@@ -197,7 +197,7 @@ class _EmulatedPlatform(StandIn):
 
 
 class StandInModule(ModuleType):
-    """A module in place of another; an attribute is a submodule of the tree, or a stand-in."""
+    """A stand-in for a module; its attributes are submodules of the tree, or stand-ins."""
 
     __path__: list[str]
 
@@ -224,7 +224,7 @@ class _Loader(importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run."""
+        """Do nothing: a stand-in has no code."""
 
 
 def _spec(name: str, below: Sequence[str] | None = ()) -> importlib.machinery.ModuleSpec:
@@ -234,7 +234,7 @@ def _spec(name: str, below: Sequence[str] | None = ()) -> importlib.machinery.Mo
 
 
 class _Tree(importlib.abc.MetaPathFinder):
-    """Comes first: stands in for modules of the tree that are not to be imported for real."""
+    """The first finder: provides stand-ins for the tree's modules outside of `real`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, _target: ModuleType | None = None
@@ -250,7 +250,7 @@ class _Tree(importlib.abc.MetaPathFinder):
     def find_distributions(
         context: importlib.metadata.DistributionFinder.Context,
     ) -> Iterable[importlib.metadata.Distribution]:
-        """Find the tree's own package, which is not installed: some ask for their version."""
+        """Find the tree's own package, which is not installed, but may ask for its own version."""
         version = os.environ.get("CONTRIBBOT_VERSION")
         if context.name in tested and version:
             yield _Distribution(
@@ -259,7 +259,7 @@ class _Tree(importlib.abc.MetaPathFinder):
 
 
 class _Distribution(importlib.metadata.Distribution):
-    """A package that has metadata, and is installed nowhere."""
+    """The metadata of a package that is not installed."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -272,7 +272,7 @@ class _Distribution(importlib.metadata.Distribution):
 
 
 class _Elsewhere(importlib.abc.MetaPathFinder):
-    """Comes last: stands in for what the tree needs and nobody has."""
+    """The last finder: provides stand-ins for missing modules that the tree imports."""
 
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
@@ -283,18 +283,18 @@ class _Elsewhere(importlib.abc.MetaPathFinder):
 
 
 def is_real(name: str) -> bool:
-    """Say whether a module of the tree is imported for real."""
+    """Return whether a module of the tree is imported for real."""
     return any(f"{name}.".startswith(f"{module}.") for module in real)
 
 
 def install() -> None:
-    """Begin to stand in, once a process."""
+    """Install both finders, once in a process."""
     if not any(isinstance(finder, _Tree) for finder in sys.meta_path):
         sys.meta_path[:] = [_Tree(), *sys.meta_path, _Elsewhere()]
 
 
 def _optional() -> bool:
-    """Say whether what is imported is not the tree's to import, or can be missing there."""
+    """Return whether the current import is not the tree's, or may fail in the tree."""
     machinery = []
     for frame in _frames():
         if "importlib" not in frame.f_code.co_filename and frame.f_code.co_filename != __file__:
@@ -312,7 +312,7 @@ def _optional() -> bool:
 
 @functools.cache
 def _tried(file: str) -> list[tuple[int, int]]:
-    """Return the lines of a file that may fail to import, from and to."""
+    """Return the ranges of lines of a file in which an import may fail."""
     found = []
     for node in ast.walk(ast.parse(Path(file).read_bytes())):
         handles = False

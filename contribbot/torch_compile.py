@@ -20,12 +20,12 @@ def environment(*, asked: bool) -> dict[str, str]:
 
 
 def compiled(work: Callable[..., ResultT]) -> Callable[..., ResultT]:
-    """Return work compiled anew, where the variable asks for it; else as it is."""
+    """Return work compiled anew by torch.compile if the variable is set, or else the same work."""
     if not os.environ.get(VARIABLE):
         return work
     import torch  # noqa: PLC0415  see above
 
-    # Shapes compiled before make later ones dynamic, and after eight torch compiles no more.
+    # Earlier shapes make later shapes dynamic, and torch stops compiling after eight shapes.
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()  # noqa: SLF001  nothing public counts
     done: Callable[..., ResultT] = torch.compile(work)
@@ -43,7 +43,7 @@ def not_compiled() -> str:
 
 
 def lacking(error: BaseException, device: str) -> str:
-    """Return why torch.compile does not work here, where the error is its own; else empty."""
+    """Return why torch.compile does not work here, if the error is torch.compile's; else empty."""
     its_own = any(kind.__module__ == "torch._dynamo.exc" for kind in type(error).__mro__)
     return _trouble(device) if its_own else ""
 

@@ -60,18 +60,18 @@ from contribbot.sweep.findings import (
 #: Bytes of tensors above which a launch is not watched, and captured only where most are 0.
 _MOST: Final = 1 << 28
 _TOO_LARGE: Final = f"its tensors have more than {_MOST >> 20} MiB"
-_RECENT: Final = 4  # launches of a test of which one may be what its comparison is about
-#: What Triton's AMD back end is told beside the arguments; what it does not say is left out.
+_RECENT: Final = 4  # the last launches of a test, which a comparison may be about
+#: The options of Triton's AMD back end that a capture holds.
 _OPTIONS: Final = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
 
 class NotCapturedError(Exception):
-    """A launch cannot be captured; says why."""
+    """A launch cannot be captured; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A launch, and the bytes of each buffer that it reaches, from before it."""
+    """A launch, and the bytes of each reachable buffer before the launch."""
 
     launch: TritonLaunch
     before: Mapping[Buffer, U8]
@@ -80,7 +80,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, launch: TritonLaunch) -> Snapshot | None:
-        """Take it; None: it is too large."""
+        """Return the snapshot of a launch; None: too large."""
         buffers = reachable(launch)
         if sum(buffer.size for buffer in buffers) > _MOST:
             return None
@@ -94,7 +94,7 @@ class Snapshot:
 
     @classmethod
     def after(cls, launch: TritonLaunch) -> Snapshot:
-        """Take that of a large launch that has ended: 0 stands for what it wrote over."""
+        """Return the snapshot of a large launch that has ended, with 0 in overwritten buffers."""
         before = {
             each: np.zeros(each.size, np.uint8) if MEMORY.changed(each) else content(each).copy()
             for each in reachable(launch)
@@ -102,7 +102,7 @@ class Snapshot:
         return cls(launch, before, dict.fromkeys(before), large=True)
 
     def run(self) -> list[Buffer]:
-        """Launch it, and again if it has hazards; return the buffers that it wrote to."""
+        """Run the launch, and once more in case of hazards; return the changed buffers."""
         if self.large:
             self.launch.run()
             return []
@@ -115,7 +115,7 @@ class Snapshot:
         return changed
 
     def reduced(self, fault: KernelError) -> Snapshot:
-        """Return it with 0 for all bytes that do not matter for a fault."""
+        """Return the snapshot with 0 in all buffers that do not matter for a fault."""
         after = {each: content(each).copy() for each in self.before}
         found = self
         try:
@@ -130,18 +130,18 @@ class Snapshot:
         return found
 
     def ends_with(self, fault: KernelError) -> bool:
-        """Say whether a launch ends with the same fault at the same line."""
+        """Return whether the launch ends with the same fault at the same line."""
         self.restore()
         try:
             self.run()
         except KernelError as error:
             return (error.fault, error.place.line) == (fault.fault, fault.place.line)
-        except NoResultError:  # of other bytes: it says nothing of the fault
+        except NoResultError:  # other bytes lead to no result: not the same fault
             pass
         return False
 
     def restore(self, *, flipped: bool = False) -> None:
-        """Put the bytes back; with `flipped`, those that nobody wrote become others."""
+        """Restore the bytes; with `flipped`, unwritten bytes are inverted."""
         for buffer, before in self.before.items():
             known = self.known[buffer]
             content(buffer)[:] = before
@@ -151,13 +151,13 @@ class Snapshot:
 
 
 def content(buffer: Buffer) -> U8:
-    """Return the bytes of a buffer, where they lie."""
+    """Return the bytes of a buffer, without a copy."""
     pointer = ctypes.cast(buffer.host, ctypes.POINTER(ctypes.c_uint8))
     return np.ctypeslib.as_array(pointer, (buffer.size,))
 
 
 def reachable(launch: TritonLaunch) -> list[Buffer]:
-    """Return the buffers of its pointers, and of pointers within its tensors of 64-bit integers."""
+    """Return the buffers of a launch's pointers, and of pointers in 64-bit integer tensors."""
     found = dict[int, Buffer]()
 
     def add(address: int) -> Buffer | None:
@@ -178,7 +178,7 @@ def reachable(launch: TritonLaunch) -> list[Buffer]:
 
 
 def contents_of(value: object) -> torch.Tensor | None:
-    """Return the tensor of the processor that holds what a kernel is given."""
+    """Return the processor's tensor with the contents of a kernel's argument."""
     value = getattr(value, "base", value) if not isinstance(value, torch.Tensor) else value
     if isinstance(value, EmulatedTensor):
         return value.contents
@@ -187,7 +187,7 @@ def contents_of(value: object) -> torch.Tensor | None:
 
 @dataclass
 class LaunchObserver:
-    """Watches the launches of a test: hazards, what they leave, which one was the last."""
+    """Observes the launches of a test: hazards, digests of results, the last launches."""
 
     faulty: Snapshot | None = None
     fault: KernelError | None = None
@@ -195,7 +195,7 @@ class LaunchObserver:
     launches: Counter[str] = field(default_factory=Counter)
     bits: dict[str, bytes] = field(default_factory=dict)
     compared: ExpectedValues | None = None
-    known: dict[int, Kernel] = field(default_factory=dict)  # kernels that were told
+    known: dict[int, Kernel] = field(default_factory=dict)  # the kernels that were reported
     code: list[KernelCode] = field(default_factory=list)
 
     def reset(self) -> None:
@@ -205,8 +205,8 @@ class LaunchObserver:
             each.clear()
 
     def __call__(self, launch: object) -> None:
-        """Run a launch; KernelError: what it leaves depends on chance, too."""
-        assert isinstance(launch, TritonLaunch)  # noqa: S101  what the driver hands over
+        """Run a launch; KernelError: a fault, or a result that depends on chance."""
+        assert isinstance(launch, TritonLaunch)  # noqa: S101  the driver's type
         name = launch.kernel.name
         self.launches[name] += 1
         if id(launch.kernel) not in self.known:
@@ -232,18 +232,18 @@ class LaunchObserver:
             raise
         total = hashlib.blake2b(self.bits.get(name, b""), digest_size=8)
         for buffer in changed:
-            # 0 where nobody wrote.
+            # Unwritten bytes count as 0.
             known = 1 if buffer.known is None else buffer.known
             total.update((content(buffer) * known).data)
         self.bits[name] = total.digest()
 
     def new_code(self) -> list[KernelCode]:
-        """Return what the kernels need that came up since it was asked last."""
+        """Return the resources of the kernels that are new since the last call."""
         code, self.code = self.code, []
         return code
 
     def suspect(self) -> Snapshot | None:
-        """Return the last launch that reaches what was compared; else the last one."""
+        """Return the last launch that reaches the compared tensors, or else the last launch."""
         tensors = (self.compared.actual, self.compared.expected) if self.compared else ()
         places = {found.untyped_storage().data_ptr() for each in tensors
                   if (found := contents_of(each)) is not None}  # fmt: skip
@@ -254,7 +254,7 @@ class LaunchObserver:
     def kept(
         self, folder: Path, snapshot: Snapshot | None, said: str, line: str
     ) -> tuple[str, str]:
-        """Keep a launch in a sweep's folder; return its file's name there, or why there is none."""
+        """Write a launch into a sweep's folder; return the file's name and why there is no file."""
         if snapshot is None:
             return "", _TOO_LARGE
         if snapshot is self.faulty and self.fault is not None:
@@ -274,7 +274,7 @@ class LaunchObserver:
         return name, ""
 
     def uses(self) -> tuple[KernelUse, ...]:
-        """Return which kernels a test launched, how often, and a digest of what they left."""
+        """Return the kernels of a test with the number of launches and a digest of the results."""
         return tuple(
             KernelUse(kernel=name, launches=number, bits=self.bits.get(name, b"").hex())
             for name, number in self.launches.items()
@@ -282,7 +282,7 @@ class LaunchObserver:
 
 
 def _code(launch: TritonLaunch) -> KernelCode:
-    """Return what a launch's kernel needs, and of which constants, types and options it is."""
+    """Return the resources of a launch's kernel, and a digest of constants, types and options."""
     kernel, source = launch.kernel, launch.source
     pairs = zip(source.signature.values(), launch.args, strict=True)
     constants = [
@@ -306,7 +306,7 @@ def _options(launch: TritonLaunch) -> dict[str, int]:
 def watched(
     snapshot: Snapshot, *, reverse: bool = False
 ) -> tuple[Sequence[Hazard], KernelError | None]:
-    """Run a launch and return its hazards, and its fault if it has one."""
+    """Run a launch and return its hazards, and its fault or None."""
     watch, fault = LaunchWatch(reverse=reverse), None
     for buffer in snapshot.before:
         MEMORY.watch(buffer, np.zeros(2 * buffer.size, np.uint32))
@@ -323,7 +323,7 @@ def watched(
 
 
 def _check(snapshot: Snapshot, hazards: Sequence[Hazard], fault: KernelError | None) -> None:
-    """Run a launch again, otherwise than before; fail if something else comes of it."""
+    """Run a launch again under changed conditions; fail if the result differs."""
     first = {each: content(each).copy() for each in snapshot.before}
     known = {each: None if each.known is None else each.known.copy() for each in snapshot.before}
     try:
@@ -331,7 +331,7 @@ def _check(snapshot: Snapshot, hazards: Sequence[Hazard], fault: KernelError | N
             snapshot.restore(flipped=kind == "unwritten")
             try:
                 _, other = watched(snapshot, reverse=kind == "race")
-            except NoResultError:  # which says nothing of the first run
+            except NoResultError:  # no comparison with the first run
                 continue
             differ, row = _difference(first, known, fault, other)
             if differ:
@@ -349,7 +349,7 @@ def _difference(
     first: Mapping[Buffer, U8], known: Mapping[Buffer, NDArray[np.bool_] | None],
     fault: KernelError | None, other: KernelError | None,
 ) -> tuple[str, int]:  # fmt: skip
-    """Return what is otherwise after a second run, and the number of the buffer if it is one's."""
+    """Return the difference after a second run, and the number of the buffer, or 0."""
     if fault or other:
         if fault and other:
             return "", 0
@@ -369,7 +369,7 @@ def _difference(
 
 @dataclass(frozen=True)
 class ExpectedValues:
-    """The last comparison of a test: what it saw, what it expected, how near that had to be."""
+    """The last comparison of a test: actual and expected tensor, and the tolerances."""
 
     actual: torch.Tensor
     expected: torch.Tensor
@@ -442,7 +442,7 @@ def capture(snapshot: Snapshot, *, said: str, line: str, compared: ExpectedValue
 
 
 def _file(path: str) -> str:
-    """Return a source file's path in the folder, or on the path, that it was imported from."""
+    """Return a source file's path relative to this folder or to a folder of Python's path."""
     bases = [Path.cwd(), *map(Path, filter(None, sys.path))]
     found = [os.path.relpath(path, base) for base in bases if Path(path).is_relative_to(base)]
     return found[0] if found else path
@@ -496,7 +496,7 @@ def _expected(
 
 @dataclass(frozen=True)
 class CapturedLaunch:
-    """A launch that was read from its file."""
+    """A captured launch, read from its file."""
 
     told: Capture
     blobs: tuple[bytes, ...]
@@ -507,7 +507,7 @@ class CapturedLaunch:
         return cls(*read_launch(path))
 
     def replay(self, kernel: object) -> None:
-        """Launch the tree's kernel as the captured one was; KernelError, AssertionError: red."""
+        """Launch the tree's kernel like the captured kernel; KernelError, AssertionError: red."""
         while not isinstance(kernel, JITFunction):
             inner: object = getattr(kernel, "fn", None)
             if inner is None:
@@ -562,13 +562,13 @@ def _given(told: CapturedArgument, storages: Sequence[torch.Tensor]) -> object:
 
 
 def replay(path: str | Path, tree: Path) -> None:
-    """Launch a kernel of a tree as one in a sweep was that ended in a fault or in wrong numbers."""
+    """Launch a tree's kernel like a captured launch that ended in a fault or in wrong numbers."""
     launch = CapturedLaunch.read(Path(path))
     told = launch.told
     launch.replay(tree_kernel(tree / told.file, told.module, told.kernel))
 
 
-#: Names by which upstreams have Triton's modules, wherever they import them from.
+#: The names of Triton's modules in upstreams.
 _TRITON: Final = {
     "triton": "triton", "tl": "triton.language", "libdevice": "triton.language.extra.libdevice",
     "tldevice": "triton.language.extra.libdevice",
@@ -588,7 +588,7 @@ class KernelSource:
         self._module = types.ModuleType(".".join(path.relative_to(root).with_suffix("").parts))
 
     def find(self, name: str) -> object:
-        """Return what a name stands for at the top of the file."""
+        """Return the value of a name at the top level of the file."""
         if not hasattr(self._module, name):
             self._define(name)
         return getattr(self._module, name)
@@ -622,7 +622,7 @@ class KernelSource:
         exec(code, vars(self._module))  # noqa: S102  the tree's own code, as a check runs it
 
     def _imported(self, node: ast.ImportFrom, name: str) -> object:
-        """Return what an import brings: Triton, something of the tree, or of what is installed."""
+        """Return the imported object: Triton's, the tree's, or an installed package's."""
         if name in _TRITON:
             return importlib.import_module(_TRITON[name])
         asked = next(each.name for each in node.names if name in {each.asname, each.name})
@@ -637,7 +637,7 @@ class KernelSource:
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield statements, those within conditions too."""
+    """Yield statements, also the statements within conditions."""
     for node in body:
         yield node
         for name in ("orelse", "body"):
@@ -672,7 +672,7 @@ def tree_kernel(path: Path, module: str, name: str) -> object:
 
 
 def _without_names(source: str) -> str:
-    """Return a function's text with 0 for each default that is no constant, on the same lines."""
+    """Return a function's text, on the same lines, with 0 for defaults that are no constants."""
     lines = source.encode().split(b"\n")
     function = ast.parse(source).body[0]
     assert isinstance(function, ast.FunctionDef)  # noqa: S101  Triton has read it

@@ -17,7 +17,7 @@ from contribbot.errors import UsageError
 from contribbot.model.base import Many, Model
 from contribbot.model.checks import DtypeName, GfxTarget
 
-#: `too long` and `crashed`: the test, or what it started, did not come to its end.
+#: `too long` and `crashed`: the test, or a process of the test, did not come to its end.
 SweepOutcome = Literal[
     "passed", "failed", "fault", "not modelled", "skipped", "too long", "crashed"
 ]
@@ -42,7 +42,7 @@ KIND_OF_FAULT: Final[dict[str, FindingKind]] = {
 
 
 class KernelUse(Model):
-    """A kernel that a test launched, how often, and a digest of what it left in tensors."""
+    """A kernel of a test: the number of launches, and a digest of the kernel's results."""
 
     kernel: str
     launches: int
@@ -58,12 +58,12 @@ class SweepRow(Model):
     seconds: float = 0.0
     kind: FindingKind | Literal[""] = ""
     kernel: Text = ""
-    line: Text = ""  # of the kernel, or of the test: `file.py:12`
+    line: Text = ""  # the line of the kernel, or of the test: `file.py:12`
     said: Text = ""
-    skip: Text = ""  # the line that skips it, and why
+    skip: Text = ""  # the line of the skip, and the reason
     kernels: Many[KernelUse] = ()
     capture: str = ""  # a file in `captures/`
-    uncaptured: Text = ""  # why there is none
+    uncaptured: Text = ""  # why there is no capture
 
 
 class KernelCode(Model):
@@ -79,7 +79,7 @@ class KernelCode(Model):
 
 
 class SweepFinding(Model):
-    """A fault at one place that several tests met."""
+    """A fault at one line, met by one or more tests."""
 
     number: int
     kind: FindingKind
@@ -93,7 +93,7 @@ class SweepFinding(Model):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The identity of a finding in another sweep, in which lines may have moved."""
+        """The identity of a finding across sweeps, between which lines may move."""
         return self.kind, self.kernel, self.line.rpartition(":")[0] or self.line
 
 
@@ -103,7 +103,7 @@ class TargetSum(Model):
     target: str
     outcomes: dict[str, int]
     seconds: float
-    unfinished: Text = ""  # why not all of its tests have run
+    unfinished: Text = ""  # why some of the target's tests have not run
 
 
 class Sweep(Model):
@@ -119,7 +119,7 @@ class Sweep(Model):
 
 
 def findings_of(rows: Iterable[SweepRow]) -> list[SweepFinding]:
-    """Sum rows up by what happened, kernel and line, in the order in which they came up."""
+    """Group rows by kind, kernel and line into findings, in the order of the rows."""
     found = dict[tuple[str, str, str], list[SweepRow]]()
     for row in rows:
         if row.kind:
@@ -147,7 +147,7 @@ def outcomes_of(rows: Iterable[SweepRow]) -> dict[str, int]:
 
 # --- A captured launch -----------------------------------------------------------------------
 
-#: A name of Python's, such as `vllm.v1.ops`: scripts are made of it.
+#: A dotted Python name, such as `vllm.v1.ops`, safe in generated scripts.
 DottedName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")]
 
 
@@ -155,12 +155,12 @@ class CapturedStorage(Model):
     """Bytes that a launch reached."""
 
     size: Annotated[int, Field(ge=0)]
-    zero: bool = False  # nothing else is in it, and no file holds it
-    unwritten: bool = False  # whether a mask says which bytes somebody wrote
+    zero: bool = False  # all bytes are 0, and no file holds the storage
+    unwritten: bool = False  # whether a mask marks the written bytes
 
 
 class CapturedTensor(Model):
-    """A tensor that lies in a storage; -1: it has no elements."""
+    """A tensor in a storage; storage -1: a tensor without elements."""
 
     dtype: DtypeName
     shape: Many[int]
@@ -188,7 +188,7 @@ class ExpectedTensor(Model):
 
 
 class Capture(Model):
-    """A launch: the kernel, its grid and options, and what each argument was."""
+    """A launch: the kernel, the grid, the options and the arguments."""
 
     target: GfxTarget
     file: Text
@@ -204,7 +204,7 @@ class Capture(Model):
 
 
 SESSION: Final = "CONTRIBBOT_SWEEP"
-#: With which pytest ends where its results cannot be kept (sysexits.h: EX_IOERR).
+#: pytest's exit status if results cannot be written (sysexits.h: EX_IOERR).
 UNWRITABLE: Final = 74
 
 
@@ -225,12 +225,12 @@ class SweepSession(Model):
 
 
 class SweepEvent(Model):
-    """A line of `TARGET.jsonl`: one of its fields."""
+    """A line of `TARGET.jsonl`, with one of these fields."""
 
     begun: Text = ""  # a test
     row: SweepRow | None = None
     code: KernelCode | None = None
-    file: Text = ""  # that is collected, with so many tests
+    file: Text = ""  # a collected file, with `count` tests
     count: int = 0
     versions: dict[str, str] | None = None
     finished: bool = False
@@ -242,13 +242,13 @@ def events_file(folder: Path, target: str) -> Path:
 
 
 def write_event(path: Path, event: SweepEvent) -> None:
-    """Append a line: all of it or nothing."""
+    """Append a whole line, or no byte of the line."""
     line = event.model_dump_json(exclude_defaults=True).encode() + b"\n"
     number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     size = os.fstat(number).st_size
     try:
         if os.write(number, line) < len(line):
-            os.write(number, line)  # tells why
+            os.write(number, line)  # raises the reason
     except OSError as error:
         os.ftruncate(number, size)
         error.filename = str(path)
@@ -258,7 +258,7 @@ def write_event(path: Path, event: SweepEvent) -> None:
 
 
 def read_events(path: Path) -> Iterator[SweepEvent]:
-    """Yield the lines of a file; one that a kill cut short is left out."""
+    """Yield the events of a file, without a line that a kill cut short."""
     if not path.is_file():
         return
     for line in path.read_bytes().split(b"\n"):
@@ -281,7 +281,7 @@ def read_launch(path: Path) -> tuple[Capture, tuple[bytes, ...]]:
 
 
 def packed_launch(told: Capture, blobs: Sequence[bytes]) -> bytes:
-    """Return a captured launch as a file: the same bytes for the same launch."""
+    """Return the file of a captured launch; equal launches give equal bytes."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         archive.writestr(zipfile.ZipInfo("launch.json"), told.model_dump_json(indent=1))
@@ -296,7 +296,7 @@ _NEEDS: Final = ("registers", "spills", "lds", "scratch")
 
 
 class GrownKernel(Model):
-    """A kernel that needs more than before, with the same constants and types."""
+    """A kernel that needs more resources than before, with the same constants and types."""
 
     target: str
     kernel: str
@@ -307,13 +307,13 @@ class GrownKernel(Model):
 
 
 class ChangedTest(Model):
-    """A test that came to something else, or whose kernels left other bits."""
+    """A test with another outcome than before, or with other bits in its kernels' results."""
 
     target: str
     test: Text
-    before: str = ""  # outcomes, where they differ
+    before: str = ""  # the outcomes, if different
     now: str = ""
-    kernels: Many[str] = ()  # that left other bits
+    kernels: Many[str] = ()  # kernels whose results have other bits
 
 
 class SweepComparison(Model):
@@ -321,12 +321,12 @@ class SweepComparison(Model):
 
     versions: dict[str, tuple[str, str]]
     new: Many[SweepFinding]
-    gone: Many[SweepFinding]  # of tests that the later one has run, too
+    gone: Many[SweepFinding]  # of tests that the later sweep has run, too
     grown: Many[GrownKernel]
     outcomes: Many[ChangedTest]
     bits: Many[ChangedTest]
-    alike: int  # tests whose kernels left the same bits in both
-    uncompared: int  # tests that only one of them has run to a digest
+    alike: int  # tests whose kernels' results have the same bits in both sweeps
+    uncompared: int  # tests with a digest in one sweep alone
 
 
 def compare(before: Sweep, now: Sweep) -> SweepComparison:

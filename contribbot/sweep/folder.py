@@ -44,7 +44,7 @@ _OURS: Final = frozenset({_HEADER, ".lock", "captures", "report.json", "index.ht
 
 
 class SweepHeader(Model):
-    """`sweep.json`: what is run, and which share of it."""
+    """The content of `sweep.json`: the program, and the share of its tests."""
 
     program: Many[Text]
     shard: str = "1/1"
@@ -54,7 +54,7 @@ class SweepHeader(Model):
 
 
 def shard_of(text: str) -> tuple[int, int]:
-    """Return the number of a share and how many there are, of such as `2/5`."""
+    """Return the two numbers of a share such as `2/5`."""
     number, _, shards = text.partition("/")
     if not (number.isdigit() and shards.isdigit() and 1 <= int(number) <= int(shards)):
         raise UsageError(f"--shard {text}: no share", hint="the second of five is --shard 2/5")
@@ -70,7 +70,7 @@ def run_sweep(
     quiet: bool = False,
     started: Callable[[str], None] = lambda _target: None,
 ) -> bool:
-    """Run a pytest program for each target, but for what has run; say whether it was cut off."""
+    """Run the remaining tests of a pytest program for each target; return if a user stopped it."""
     for target in targets:
         check_target(target)
     if not any(Path(word).name in {"pytest", "py.test"} for word in program[:3]):
@@ -112,7 +112,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _begin(folder: Path, header: SweepHeader) -> SweepHeader:
-    """Return the header of a folder, which must be of the same program and share."""
+    """Return the header of a folder; refuse a folder of another program or share."""
     path = folder / _HEADER
     if not path.is_file():
         _write_header(folder, header)
@@ -129,7 +129,7 @@ def _write_header(folder: Path, header: SweepHeader) -> None:
 
 
 def read_header(folder: Path) -> SweepHeader:
-    """Return what a folder's sweep is of."""
+    """Return the header of a folder's sweep."""
     try:
         return SweepHeader.model_validate_json((folder / _HEADER).read_bytes())
     except FileNotFoundError as error:
@@ -142,7 +142,7 @@ def read_header(folder: Path) -> SweepHeader:
 def _on_target(
     argv: Sequence[str], target: str, folder: Path, shard: tuple[int, int], *, quiet: bool
 ) -> tuple[str, bool]:
-    """Run what has not run; return why something is left, and whether somebody cut it off."""
+    """Run the remaining tests; return why tests are left, and whether a user stopped the run."""
     path = events_file(folder, target)
     _end_line(path)
     while True:
@@ -196,7 +196,7 @@ def _session(
 
 
 def read_sweep(folder: Path) -> Sweep:
-    """Return what a folder holds."""
+    """Return the sweep in a folder."""
     header = read_header(folder)
     rows, code = dict[tuple[str, str], SweepRow](), dict[tuple[str, str, str], KernelCode]()
     versions = dict[str, str]()
@@ -225,7 +225,7 @@ def read_sweep(folder: Path) -> Sweep:
 
 
 def _numbered(folder: Path, findings: Sequence[SweepFinding]) -> list[SweepFinding]:
-    """Give findings the numbers that they had when the folder was shown last."""
+    """Give findings the numbers of the folder's last report."""
     try:
         before = Sweep.model_validate_json((folder / "report.json").read_bytes()).findings
     except (FileNotFoundError, ValidationError):
@@ -239,13 +239,13 @@ def _numbered(folder: Path, findings: Sequence[SweepFinding]) -> list[SweepFindi
 
 
 def write_report(folder: Path, sweep: Sweep, page: bytes) -> None:
-    """Write what a sweep comes to beside what it is summed up from."""
+    """Write the report of a sweep into the sweep's folder."""
     write_atomically(folder / "report.json", sweep.model_dump_json(indent=1).encode())
     write_atomically(folder / "index.html", page)
 
 
 def bring_together(folders: Sequence[Path]) -> Sweep:
-    """Return what several folders hold; the first gets what the others have."""
+    """Return the sweep of several folders, which are merged into the first folder."""
     first, others = folders[0], folders[1:]
     for folder in others:
         read_header(folder)
@@ -260,7 +260,7 @@ def bring_together(folders: Sequence[Path]) -> Sweep:
 
 
 def _copy(source: Path, place: Path) -> None:
-    """Bring what a folder holds into another, once."""
+    """Copy the events and captures of a folder into another folder, without duplicates."""
     for path in sorted(source.glob("gfx*.jsonl")):
         there = {(each.row.test if each.row else each.model_dump_json())
                  for each in read_events(place / path.name)}  # fmt: skip
@@ -276,7 +276,7 @@ def _copy(source: Path, place: Path) -> None:
 
 
 def sweep_exit_code(sweep: Sweep) -> ExitCode:
-    """Return 0 if all tests passed, 1 if one did not, 3 where nothing can be said."""
+    """Return 0: all tests passed, 1: a test failed, 3: no result."""
     counts = sum((Counter(each.outcomes) for each in sweep.targets), Counter[str]())
     if any(counts[name] for name in ("failed", "fault", "too long", "crashed")):
         return ExitCode.NO

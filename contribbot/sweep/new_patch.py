@@ -28,7 +28,7 @@ from contribbot.sweep.findings import (
 )
 from contribbot.sweep.folder import read_sweep
 
-#: Numbers of a storage that a script may have, and how wide it may be.
+#: The largest number of elements of a storage in a script, and the width of the script.
 _SMALL: Final = 16
 _WIDE: Final = 85
 #: Lines of a script in which the arguments are written out.
@@ -66,7 +66,7 @@ _SCRIPT: Final = '''\
 {{ imports }}
 {{ body }}
 '''
-#: The same with the arguments as the launch's file has them.
+#: The script with the arguments in the launch's file.
 _SHORT: Final = '''\
 """{{ finding.kind }} in {{ kernel }}; to see it, run this under contribbot's emulated GPU."""
 import ast
@@ -138,7 +138,7 @@ def create_from(queue: Queue, wish: Wish, place: str) -> Draft:
 
 
 def _in_tree(told: Capture, upstream: Upstream) -> Capture:
-    """Return it with the kernel's path in the upstream's tree."""
+    """Return a capture with the kernel's path in the upstream's tree."""
     path = "/".join(told.module.split(".")) + ".py"
     roots = [root for root in upstream.python_roots if root != "."]
     known = told.file.endswith(path) and not {"", ".."} & {*told.file.split("/")}
@@ -166,7 +166,7 @@ def _proof(finding: SweepFinding) -> str:
 
 
 def _filled(template: str, **names: object) -> str:
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701  it is no HTML
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701  no HTML
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     return environment.from_string(template).render(names) + "\n"
 
@@ -207,7 +207,7 @@ def _plain(text: str) -> str:
 
 
 def _storages(told: Capture, blobs: Sequence[bytes]) -> tuple[list[str], bool]:
-    """Return a line for each storage, and whether one reads the launch's file."""
+    """Return a line for each storage, and whether a line reads the launch's file."""
     lines, read = list[str](), False
     for number, storage in enumerate(told.storages):
         raw = blobs[2 * number]
@@ -233,7 +233,7 @@ def _storages(told: Capture, blobs: Sequence[bytes]) -> tuple[list[str], bool]:
 
 
 def _launch(told: Capture, kernel: str) -> list[str]:
-    """Return the call of the kernel, on as few lines as hold it."""
+    """Return the call of the kernel on as few lines as possible."""
     words = [f"{each.name}={_expression(each)}" for each in told.arguments]
     words += [f"{name}={value}" for name, value in told.options.items()
               if _DEFAULTS.get(name) != value]  # fmt: skip
@@ -257,7 +257,7 @@ def _expression(argument: CapturedArgument) -> str:
     if argument.literal.lstrip("-") in {"inf", "nan"}:
         return f"float({argument.literal!r})"
     try:
-        return repr(ast.literal_eval(argument.literal))  # it is nothing but a literal
+        return repr(ast.literal_eval(argument.literal))  # a literal alone
     except (ValueError, SyntaxError) as error:
         raise UsageError(f"{argument.name} of the captured launch is no literal",
                          hint="sweep again into a new folder") from error  # fmt: skip

@@ -48,16 +48,16 @@ _VERSIONS: Final = ("contribbot", "torch", "triton", "tinygrad", "pytest")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take part in the sweep, if this is one."""
+    """Register the plug-in if pytest runs in a sweep."""
     if (session := SweepSession.current()) is not None:
         config.pluginmanager.register(_Sweep(config, session), "contribbot-sweep")
 
 
 class _OtherShard(pytest.Module):
-    """A file that does not run here: it is not even imported."""
+    """A file without tests for this process, which is not imported."""
 
     def collect(self) -> list[pytest.Item]:
-        """Return nothing."""
+        """Return no tests."""
         return []
 
 
@@ -65,7 +65,7 @@ class _Sweep:
     def __init__(self, config: pytest.Config, session: SweepSession) -> None:
         self._config, self._session = config, session
         self._done, self._done_files = {*session.done}, {*session.done_files}
-        #: pytest-xdist's workers run the tests; the process that asked writes what came of them.
+        #: pytest-xdist's workers run the tests; the main process writes the outcomes.
         self._worker = hasattr(config, "workerinput")
         self._events = events_file(Path(session.folder), session.target)
         self._lifted = dict[str, str]()
@@ -88,7 +88,7 @@ class _Sweep:
     def pytest_pycollect_makemodule(
         self, module_path: Path, parent: pytest.Collector
     ) -> pytest.Module | None:
-        """Leave out the files of other shards, and those that have run."""
+        """Leave out the files of other shards, and the files that have run."""
         name = os.path.relpath(module_path, self._config.rootpath)
         number, shards = self._session.shard
         elsewhere = zlib.crc32(os.fsencode(name)) % shards != number - 1
@@ -98,7 +98,7 @@ class _Sweep:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """Say what is installed, and see comparisons."""
+        """Write the versions of packages, and observe comparisons and skips."""
         if not self._worker:
             found = {}
             for name in _VERSIONS:
@@ -115,7 +115,7 @@ class _Sweep:
     def pytest_collection_modifyitems(
         self, items: list[pytest.Item]
     ) -> Generator[None, object, object]:
-        """Leave out the tests that have run, of those that are chosen."""
+        """Leave out the chosen tests that have run."""
         result = yield
         if not self._worker:
             self._collected([item.nodeid for item in items])
@@ -125,7 +125,7 @@ class _Sweep:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Keep how many tests each file has, as a worker of pytest-xdist says."""
+        """Write the number of tests of each file, reported by a worker of pytest-xdist."""
         self._collected([*{*ids, *self._done}])
 
     def _collected(self, names: Sequence[str]) -> None:
@@ -170,13 +170,13 @@ class _Sweep:
     # --- A test ------------------------------------------------------------------------------
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Keep which test runs: it may end its process."""
+        """Write the name of the test that starts, since a test may end its process."""
         if not self._worker:
             self._write(SweepEvent(begun=nodeid))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Run a test from one state of chance."""
+        """Run a test with fixed random seeds."""
         observer = self._observe()
         observer.reset()
         seed()
@@ -206,8 +206,8 @@ class _Sweep:
     def pytest_runtest_makereport(
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add to the last report of a test what it came to."""
-        left = signal.alarm(0)  # not within what follows
+        """Add the row of a test to the test's last report."""
+        left = signal.alarm(0)  # no alarm during the following code
         report = yield
         row, observer = self._row, self._observer
         if row is None or observer is None:
@@ -235,7 +235,7 @@ class _Sweep:
         return report
 
     def _judged(self, row: SweepRow, told: TestRow, call: pytest.CallInfo[None]) -> SweepRow:
-        """Return a row with what a phase of its test came to."""
+        """Return a row with the outcome of a phase of its test."""
         observer = self._observer
         assert observer is not None  # noqa: S101  for mypy
         outcome: SweepOutcome = told.outcome
@@ -263,7 +263,7 @@ class _Sweep:
         })  # fmt: skip
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what a test came to."""
+        """Write the outcome of a test."""
         if self._worker:
             return
         for name, value in report.user_properties:
@@ -271,7 +271,7 @@ class _Sweep:
                 self._write(SweepEvent(row=SweepRow.model_validate_json(str(value))))
             elif name == _CODE:
                 self._write(SweepEvent(code=KernelCode.model_validate_json(str(value))))
-        if report.when not in {"setup", "call", "teardown"} and report.failed:  # a lost worker's
+        if report.when not in {"setup", "call", "teardown"} and report.failed:  # of a lost worker
             self._write(SweepEvent(row=SweepRow(
                 target=self._session.target, test=report.nodeid, outcome="crashed",
                 said=outcomes.line_of(str(report.longrepr)),
@@ -304,7 +304,7 @@ KINDS_CAPTURED: Final = frozenset({*KIND_OF_FAULT.values(), "wrong numbers"})
 
 
 def seed() -> None:
-    """Begin each test with the same random numbers: what comes out can be compared."""
+    """Set fixed random seeds, so that results can be compared."""
     random.seed(0)
     for name, seed in (("numpy", "random.seed"), ("torch", "manual_seed")):
         found: object = sys.modules.get(name)
@@ -315,7 +315,7 @@ def seed() -> None:
 
 
 def _restore_defaults() -> None:
-    """Undo what tests of another file have left: which those are differs from run to run."""
+    """Reset torch's defaults, which tests of another file may have changed."""
     import torch  # noqa: PLC0415  once the GPU is in place
 
     torch.set_default_dtype(torch.float32)
@@ -334,7 +334,7 @@ def _skip_line(item: pytest.Item) -> str:
 
 
 def _uncompiled(error: BaseException) -> tuple[FindingKind, str, str] | None:
-    """Return what kept Triton from compiling a kernel for the target, its name and its line."""
+    """Return the kind, kernel and line of a failed compile by Triton; None: another error."""
     modules = {type(each).__module__ for each in _chain(error)}
     resources = type(error).__name__ == "OutOfResources"
     passes = isinstance(error, RuntimeError) and "PassManager" in str(error)
