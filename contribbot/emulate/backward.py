@@ -31,7 +31,7 @@ class Watches:
 
 
 def watches_of(node: graph.Node) -> Watches:
-    """Return the watches of a node, which are kept in its metadata."""
+    """Return the watches in a node's metadata."""
     metadata: dict[str, Watches] = getattr(node, "metadata")  # noqa: B009  torch's stub has a method there
     return metadata.setdefault(_KEY, Watches())
 
@@ -109,7 +109,7 @@ def run_backward(
 
 
 def _dependants(roots: Sequence[graph.Node]) -> dict[graph.Node, int]:
-    """Return each node that can be reached, and how many nodes lead to it."""
+    """Return each reachable node with the number of nodes that lead to the node."""
     found, todo = dict.fromkeys(roots, 0), [*dict.fromkeys(roots)]
     while todo:
         for following in _following(todo.pop()):
@@ -194,7 +194,7 @@ def _add_to(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
 
 
 def _call_tensor_hooks(node: graph.Node, arrived: dict[int, torch.Tensor]) -> None:
-    """Call the hooks of the tensors whose gradients have arrived, and keep what tensors keep."""
+    """Call the hooks of the tensors whose gradients have arrived, and store retained gradients."""
     variable: torch.Tensor | None = getattr(node, "variable", None)
     watches = watches_of(node)
     hooks = watches.hooks

@@ -80,7 +80,7 @@ class Descriptor:
 
     @property
     def flushes(self) -> tuple[bool, bool]:
-        """Whether subnormals count as zero: of float32, of float16 and float64."""
+        """Whether subnormals are flushed to zero: of float32, and of float16 and float64."""
         return not self.rsrc1 >> 16 & 3, not self.rsrc1 >> 18 & 3
 
     @property
@@ -99,11 +99,11 @@ class Kernel:
     """A kernel of a code object, from `load`, `compile_hip` or `compile_triton`."""
 
     target: str  # such as `gfx942`
-    image: bytes = field(repr=False)  # what is loaded, from address 0 on
+    image: bytes = field(repr=False)  # the loaded bytes, from address 0 on
     descriptor: Descriptor
     metadata: Metadata
-    lines: LineTable = field(repr=False)  # empty if it was compiled without one
-    end: int  # where its code ends in the image
+    lines: LineTable = field(repr=False)  # empty: compiled without a line table
+    end: int  # the end of the kernel's code in the image
     shared: int = 0  # bytes of LDS that every launch adds to those of the descriptor
     ran: set[int] = field(default_factory=set)  # offsets of instructions that some launch ran
     record: LaunchRecord = field(default_factory=LaunchRecord, repr=False)  # its owner's

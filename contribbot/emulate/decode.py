@@ -102,12 +102,12 @@ class Instruction:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """The size of the instruction in bytes."""
         return self.decoded.size()
 
     @property
     def text(self) -> str:
-        """The instruction as a listing has it, but for modifiers."""
+        """The instruction as in a listing, without modifiers."""
         inst = self.decoded
         if self.encoding.startswith("VOPD"):
             return repr(inst)
@@ -118,7 +118,7 @@ class Instruction:
         return f"{self.name.lower()} {words}".strip()
 
     def get(self, name: str, default: int = 0) -> int:
-        """Return a field, or what it is where the encoding has none."""
+        """Return a field's value, or a default where the encoding lacks the field."""
         return self.fields.get(name, default)
 
 

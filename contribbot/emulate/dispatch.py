@@ -77,7 +77,7 @@ def _three(size: Dim, what: str) -> Xyz:
 
 
 class _Tensor(NamedTuple):
-    """The storage of one or more tensors."""
+    """The storage that one or more tensors share."""
 
     content: U8  # a view, written in the end
     copy: U8  # what the kernel reads and writes
@@ -154,7 +154,7 @@ def launch(
 
 
 def _offsets(marks: NDArray[np.unsignedinteger]) -> list[int]:
-    """Return where in the image the instructions stand that are marked."""
+    """Return the offsets of the marked instructions in the image."""
     return [4 * int(place) for place in np.flatnonzero(marks)]
 
 
@@ -391,7 +391,7 @@ def _registers(program: Program, block: Xyz) -> tuple[NDArray[np.uint32], list[i
     initial[:, 256:] = x | y << 10 | z << 20
     exec_ = np.packbits(item < items, axis=1, bitorder="little").view(np.uint32)
     initial[:, 126 : 126 + lanes // 32] = exec_
-    initial[:, 254] = descriptor.entry  # where it stands
+    initial[:, 254] = descriptor.entry  # the program counter
     place = 0
     if descriptor.private_segment and descriptor.properties & _SCRATCH_BITS:
         raise UnmodelledError(f"{program.kernel.name}: the scratch of gfx90a is not modelled")

@@ -75,7 +75,7 @@ class _Source(Protocol):
 
 @dataclass(frozen=True)
 class TritonLaunch:
-    """One launch: what Triton compiled, the grid, and its arguments by parameter, constants too."""
+    """A launch: Triton's compiled kernel, the grid, and the arguments, constants among them."""
 
     kernel: Kernel
     source: _Source
@@ -85,18 +85,18 @@ class TritonLaunch:
     args: tuple[object, ...]
 
     def run(self, watch: LaunchWatch | None = None) -> None:
-        """Execute it for all workgroups."""
+        """Execute the kernel for all workgroups of the grid."""
         block = (self.metadata.num_warps * self.metadata.warp_size, 1, 1)
         execute(self.kernel, self.grid, block, self.packed, self.kernel.shared, watch=watch)
 
     def flat(self) -> Iterator[tuple[str, object, str]]:
-        """Yield type, value and name of what is passed: tuples opened, constants left out."""
+        """Yield type, value and name of each argument without constants, tuples flattened."""
         for (name, kind), value in zip(self.source.signature.items(), self.args, strict=True):
             yield from _flat(kind, value, str(name))
 
 
 def as_stated(source: _Source, metadata: _CompiledMetadata) -> str:
-    """Return what a `[[compile]]` of this call states."""
+    """Return the text of the `[[compile]]` for a call."""
     names, types = [*map(str, source.signature)], []
     for number, (name, kind) in enumerate(source.signature.items()):
         multiple = dict(source.attrs.get((number,), ())).get("tt.divisibility")
@@ -135,7 +135,7 @@ class _Utils:
         return content, kernel, said.vgpr_count, said.vgpr_spill_count, said.max_flat_workgroup_size
 
     def get_device_properties(self, device: int) -> dict[str, int | str]:
-        """Return what Triton asks of a GPU."""
+        """Return the properties of the emulated GPU that Triton reads."""
         del device
         target, facts = self._gpu.target, FACTS[self._gpu.target]
         return {
@@ -148,7 +148,7 @@ class _Utils:
 
 
 def _flat(kind: object, value: object, name: str) -> Iterator[tuple[str, object, str]]:
-    """Yield type, value and name of what a parameter passes: tuples opened, constants left out."""
+    """Yield type, value and name of a parameter's parts without constants, tuples flattened."""
     if isinstance(kind, tuple):
         assert isinstance(value, tuple)  # noqa: S101  Triton has made both
         for place_, (inner, each) in enumerate(zip(kind, value, strict=True)):
@@ -187,7 +187,7 @@ class TritonLauncher:
         leave: Callable[[object], None] | None,
         *args: object,
     ) -> None:
-        """Launch it for all workgroups of a grid, as Triton's runtime does."""
+        """Launch the kernel for all workgroups of a grid, as Triton's runtime does."""
         if enter is not None:
             enter(launch_metadata)
         if x * y * z > 0:
@@ -327,7 +327,7 @@ def emulated_driver(gpu: EmulatedGpu) -> type[GPUDriver]:
             return torch.empty(1, dtype=torch.int32)
 
         def clear_cache(self, cache: torch.Tensor) -> None:
-            """Do nothing: no time means anything."""
+            """Do nothing: emulated times have no meaning."""
 
     return EmulatedDriver
 
@@ -344,7 +344,7 @@ def _release_key() -> str:
 
 @contextlib.contextmanager
 def triton_driver(gpu: EmulatedGpu) -> Iterator[None]:
-    """Have Triton take the emulated GPU for the one that is there."""
+    """Make the emulated GPU Triton's active GPU during a block."""
     config, before = driver, backends["amd"]
     kept = config._default, config._active  # noqa: SLF001  they have no other name
     backends["amd"] = Backend(before.compiler, emulated_driver(gpu))

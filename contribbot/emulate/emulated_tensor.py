@@ -151,7 +151,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's has 
 
 
 def operators() -> TorchDispatchMode:
-    """Return what has the operators of a `with` block run here."""
+    """Return the mode that runs the operators of a `with` block in `_dispatch`."""
     return _Mode()  # type: ignore[no-untyped-call]  # torch's has no types
 
 
@@ -270,14 +270,14 @@ class EmulatedTensor(torch.Tensor):
         return made
 
     def data_ptr(self) -> int:
-        """Return its address in the GPU's memory."""
+        """Return the tensor's address in the GPU's memory."""
         if not self.contents.numel():
             return 0
         offset = self.contents.storage_offset() * self.contents.element_size()
         return place(self.contents).base + int(offset)
 
     def untyped_storage(self) -> torch.UntypedStorage:
-        """Return the storage of its contents."""
+        """Return the storage of the tensor's contents."""
         return self.contents.untyped_storage()
 
     @property
@@ -306,12 +306,12 @@ class EmulatedTensor(torch.Tensor):
             watches_of(self.grad_fn).retained[self.output_nr] = weakref.ref(self)
 
     def tolist(self) -> list[object]:
-        """Return its elements."""
+        """Return the tensor's elements."""
         elements: list[object] = self.contents.tolist()
         return elements
 
     def numpy(self, *, force: bool = False) -> NDArray[np.generic]:
-        """Return its elements if that is forced."""
+        """Return the tensor's elements if `force` is set."""
         if not force:
             raise TypeError(
                 f"can't convert {GPU} device type tensor to numpy. Use Tensor.cpu() to copy the "
@@ -338,7 +338,7 @@ class EmulatedTensor(torch.Tensor):
         return made
 
     def __deepcopy__(self, memo: dict[int, object]) -> EmulatedTensor:
-        """Return a copy with memory of its own."""
+        """Return a copy with separate memory."""
         copied = self.detach().clone().requires_grad_(self.requires_grad)
         memo[id(self)] = copied
         assert isinstance(copied, EmulatedTensor)  # noqa: S101  for mypy
@@ -360,7 +360,7 @@ _PINNED: Final[weakref.WeakSet[torch.UntypedStorage]] = weakref.WeakSet()
 
 
 class Allocated:
-    """The storages of the emulated GPU: how many bytes they have, and had at most."""
+    """The storages of the emulated GPU: their bytes now, and the peak."""
 
     def __init__(self) -> None:
         self.bytes = self.peak = 0
@@ -370,7 +370,7 @@ class Allocated:
         return storage in self._storages
 
     def add(self, storage: torch.UntypedStorage) -> None:
-        """Count a storage, once, as long as it lives."""
+        """Count a storage once, until the storage is freed."""
         if storage not in self._storages:
             self._storages.add(storage)
             self.bytes += storage.nbytes()
@@ -421,7 +421,7 @@ _REBUILD: Final[Callable[..., torch.Tensor]] = torch._utils._rebuild_tensor  # n
 
 
 def place(tensor: torch.Tensor) -> Buffer:
-    """Return the buffer of a tensor's storage, which it keeps as long as it lives."""
+    """Return the buffer of a tensor's storage; the storage keeps the buffer for life."""
     storage = tensor.untyped_storage()
     host, size = storage.data_ptr(), storage.nbytes()
     known, buffer = _PLACED.get(host, (None, None))
@@ -437,7 +437,7 @@ def place(tensor: torch.Tensor) -> Buffer:
 
 
 def is_unwritten(buffer: Buffer) -> bool:
-    """Say whether a buffer is one of `torch.empty` that no operator has written to."""
+    """Return whether a buffer comes from `torch.empty`, without a write of an operator."""
     storage = _storage(buffer)
     return storage is not None and storage in UNWRITTEN
 
@@ -460,7 +460,7 @@ def _forget(host: int, buffer: Buffer) -> None:
 
 
 def is_pinned(tensor: torch.Tensor) -> bool:
-    """Say whether a kernel may reach a tensor of the processor."""
+    """Return whether a kernel may access a tensor of the processor."""
     return tensor.untyped_storage() in _PINNED
 
 

@@ -27,7 +27,7 @@ class EmulatedGpu:
     observer: Callable[[object], None] | None = None
 
     def count_launch(self, call: str = "") -> None:
-        """Count a launch; the parent process hears of the first one."""
+        """Count a launch; report the first launch to the parent process."""
         if call and call not in self.calls:
             self.calls.append(call)
         if not self.launches:
@@ -57,5 +57,5 @@ _in_place: Final[list[EmulatedGpu]] = []
 
 
 def active_gpu() -> EmulatedGpu | None:
-    """Return the GPU that is emulated now in this process; None: there is none."""
+    """Return the active emulated GPU of this process, or None."""
     return _in_place[0] if _in_place else None

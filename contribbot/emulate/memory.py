@@ -43,16 +43,16 @@ _CHANGED: Final = ROW.index("changed")
 
 @dataclass(eq=False)
 class Buffer:
-    """Bytes that a kernel may reach, and what people call them."""
+    """A range of bytes that a kernel may access, with a name for messages."""
 
     name: str
-    host: int  # where they lie in this process
+    host: int  # the address in this process
     size: int
     writable: bool = True
-    written: NDArray[np.bool_] | None = None  # which bytes anybody wrote; None: all
-    writers: NDArray[np.uint32] | None = None  # where the instruction stands that wrote a byte
-    touched: NDArray[np.uint32] | None = None  # which wave wrote and read each byte last
-    known: NDArray[np.bool_] | None = None  # which bytes anybody wrote; reading others is noted
+    written: NDArray[np.bool_] | None = None  # the written bytes; None: all bytes
+    writers: NDArray[np.uint32] | None = None  # the writing instruction of each byte
+    touched: NDArray[np.uint32] | None = None  # the last waves that wrote and read each byte
+    known: NDArray[np.bool_] | None = None  # the written bytes; reads of other bytes are hazards
     base: int = 0
     row: int = 0
 
@@ -88,7 +88,7 @@ class Memory:
             return buffer.base
 
     def _place(self, pages: int) -> int:
-        """Return the first of so many free pages, with free ones around."""
+        """Return the first page of a free range between free pages."""
         start, wrapped = self._next, False
         while True:
             if start + pages >= _PAGES:
@@ -119,7 +119,7 @@ class Memory:
         row[ROW.index("known")] = 0 if buffer.known is None else buffer.known.ctypes.data
 
     def changed(self, buffer: Buffer | None = None) -> bool:
-        """Say whether a kernel wrote to a buffer, or to any."""
+        """Return whether a kernel wrote to a buffer, or to any buffer."""
         return bool(self.rows[buffer.row if buffer else slice(None), _CHANGED].any())
 
     def forget_changes(self) -> None:

@@ -60,7 +60,7 @@ _ATOMIC_TYPES: Final = {
 
 
 def write(writer: Registers, instruction: Instruction) -> bool:
-    """Write a memory instruction; say whether it is one."""
+    """Write a memory instruction; return whether the instruction is a memory instruction."""
     name = instruction.name
     if found := _SCALAR.match(name):
         _scalar(writer, instruction, found[2], buffer=bool(found[1]))
@@ -79,7 +79,7 @@ def write(writer: Registers, instruction: Instruction) -> bool:
 
 
 def wait(writer: Registers, instruction: Instruction) -> None:
-    """Note how many operations an instruction waits for, or that it is one that is counted."""
+    """Record the number of operations that an instruction waits for, or that must be counted."""
     name, bits = instruction.name, instruction.get("simm16")
     cdna = writer.mode.family == "cdna"
     if name == "S_WAITCNT" and cdna:

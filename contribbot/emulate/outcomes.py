@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from contribbot.emulate.errors import Fault, KernelError, NoResultError, UnmodelledError
 
-#: The outcome of a test. A fault is the kernel's; `not modelled` and `too long` say nothing of it.
+#: The outcome of a test. A fault is the kernel's; `not modelled` and `too long` are no results.
 TestOutcome = Literal["passed", "failed", "fault", "not modelled", "skipped", "too long"]
 OUTCOMES: Final[tuple[TestOutcome, ...]] = get_args(TestOutcome)
 #: Names the folder into which the processes of a program write.
@@ -87,7 +87,7 @@ class LaunchRecord:
     errors: list[KernelError | NoResultError] = field(default_factory=list)
 
     def add(self, error: KernelError | NoResultError) -> None:
-        """Note the error that ended a launch, here and for the parent process."""
+        """Record the error that ended a launch, here and for the parent process."""
         self.errors.append(error)
         # pytest tells the name to processes that a test starts, too.
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]

@@ -50,7 +50,7 @@ class Program:
             )
         self.kernel = kernel
         self.unmodelled: dict[int, str] = {}  # why something cannot be executed, by where it stands
-        self.vectors = 1  # how many vector registers a wave has
+        self.vectors = 1  # the number of vector registers of a wave
         # Whether workgroups may run at the same time: none waits for another, none adds to what
         # another adds to.
         self.parallel = True
@@ -93,7 +93,7 @@ class Program:
         return False  # told when it is reached
 
     def extend(self, start: int) -> None:
-        """Compile what a place leads to."""
+        """Compile all code that is reachable from a place."""
         todo, found = [start], dict[int, tuple[int, Writer]]()
         while todo:
             offset = todo.pop()
@@ -144,7 +144,7 @@ class Program:
 
 @functools.cache
 def _written(mode: FloatMode, instruction: Instruction) -> Writer:
-    """Return what executes an instruction, wherever it stands."""
+    """Return the C++ that executes an instruction at any place."""
     writer = Writer(mode)
     try:
         writer.write(instruction)

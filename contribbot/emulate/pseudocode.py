@@ -105,7 +105,7 @@ _EXTREME: Final = re.compile(r"[VS]_(MIN|MAX)(?P<three>3?)(?P<num>_NUM)?_F(64|32
 
 
 def text_of(instruction: Instruction) -> str:
-    """Return an instruction's pseudo-code as it is translated."""
+    """Return an instruction's pseudo-code with corrections, ready for the translation."""
     name = instruction.name
     base = name.removeprefix("V_S_").removeprefix("V_").removeprefix("S_")
     function, _, kind = base.rpartition("_")
@@ -256,7 +256,7 @@ class _Code(NamedTuple):
     kind: str = ""  # "bf16", "fp8", "bf8"
 
     def held(self) -> _Code:
-        """Return it where it takes part in arithmetic."""
+        """Return the expression as an arithmetic operand; refuse types that C++ cannot compute."""
         if self.kind:
             raise NotModelledError(f"pseudo-code computes with {self.kind}")
         return self
@@ -380,7 +380,7 @@ class Translation:
                 self._assignment()
 
     def _assignment(self) -> _Code:
-        """Write an assignment, and return what it assigns (a = b = c)."""
+        """Write an assignment, and return the assigned value (a = b = c)."""
         name, suffixes = self._take(), self._suffixes()
         operator = self._take()
         if operator != "=" and operator[1:] != "=":

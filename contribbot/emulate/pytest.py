@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Put the GPU in place, before anything of the tests is imported."""
+    """Put the emulated GPU in place before the import of the tests."""
     if target := early_config.known_args_namespace.emulate:
         if outcomes.FOLDER in os.environ:
             raise pytest.UsageError("a GPU is in place already: omit --emulate")
@@ -109,7 +109,7 @@ class _Watch:
             items[:] = [case for cases in functions.values() for case in cases]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep which file cannot be imported."""
+        """Record a file that cannot be imported."""
         if report.failed and not self._worker:
             lines = [each[4:] for each in str(report.longrepr).splitlines() if each[:2] == "E "]
             said = outcomes.line_of((lines or [str(report.longrepr)])[-1])
@@ -119,7 +119,7 @@ class _Watch:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        """Run a test within its limit."""
+        """Run a test within the time limit."""
         self._late = False
         before = signal.signal(signal.SIGALRM, self._too_long)
         signal.alarm(self._seconds)

@@ -54,22 +54,22 @@ class MemoryWaits:
 
 
 class Registers:
-    """The statements of one instruction, and how they name what registers hold."""
+    """The C++ statements of an instruction, and the expressions for registers and constants."""
 
     def __init__(self, mode: FloatMode, *lines: str) -> None:
         self.mode = mode
         self.lines = [*lines]
         self.parameters: list[int] = []  # after the first, which depends on the place
-        self.vectors = 1  # how many vector registers there are
-        self.before: list[str] = []  # what comes before the lanes' part
-        self.skipped = ""  # which lanes keep what they have
+        self.vectors = 1  # the number of vector registers
+        self.before: list[str] = []  # statements before the lanes' part
+        self.skipped = ""  # the condition of lanes that keep their values
         #: Registers that it names, scalar ones first: at once, and those that a memory operation of
         #: the kind `begins` writes when that ends.
         self.uses, self.results = set[int](), set[int]()
         self.begins: int | None = None
         self.waits = MemoryWaits()
         self.into_lds = self.arrives = False  # a load into LDS; at a barrier
-        self.doubt = ""  # why a fault there is no result
+        self.doubt = ""  # why a fault at this instruction is no result
 
     @property
     def code(self) -> str:
@@ -78,7 +78,7 @@ class Registers:
 
     @property
     def counts(self) -> bool:
-        """Whether it begins a memory operation, waits for some, or arrives at a barrier."""
+        """Whether the instruction begins or awaits memory operations, or arrives at a barrier."""
         return self.begins is not None or self.arrives or self.waits != MemoryWaits()
 
     @property
@@ -91,7 +91,7 @@ class Registers:
 
     @functools.cached_property
     def track(self) -> NDArray[np.uint16]:
-        """Return the registers and waits, as machine.hpp's `Track` has them."""
+        """Return the registers and waits in the form of machine.hpp's `Track`."""
         waits = self.waits.vector, self.waits.local, self.waits.scalar
         numbers = [
             len(self.uses), len(self.results), 0 if self.begins is None else self.begins + 1,
@@ -156,7 +156,7 @@ class Registers:
     def read(
         self, number: int, operand: Operand, literal: int = 0, *, half: int | None = None
     ) -> str:
-        """Return what a source operand holds: its bits, 16, 32 or 64 of them."""
+        """Return the bits of a source operand: 16, 32 or 64 bits."""
         if operand.bits > 64:
             raise NotModelledError(f"an operand of {operand.bits} bits")
         width = 64 if operand.bits > 32 else 16 if operand.bits == 16 else 32

@@ -64,18 +64,18 @@ def _memory_limit() -> Iterator[None]:
 
 
 class Event:
-    """An event; no time of it means anything."""
+    """An event without meaningful times."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         """Take what torch's takes."""
 
     def record(self, *args: object) -> None:
-        """Do nothing: all that was asked for has been done."""
+        """Do nothing: all work is done at once."""
 
     synchronize = wait = record
 
     def query(self) -> bool:
-        """Say that it has happened."""
+        """Return True: the event has happened."""
         return True
 
     def elapsed_time(self, end: object) -> float:  # noqa: ARG002  torch's signature
@@ -84,7 +84,7 @@ class Event:
 
 
 class Stream:
-    """A stream: there is one, and it is never behind."""
+    """The only stream, which never has work left."""
 
     cuda_stream = 0
     device = GPU
@@ -107,7 +107,7 @@ class Stream:
     wait_stream = wait_event = synchronize
 
     def __eq__(self, other: object) -> bool:
-        """Say yes: there is one."""
+        """Return True: all streams are the only stream."""
         return isinstance(other, Stream)
 
     def __hash__(self) -> int:
@@ -119,7 +119,7 @@ class Stream:
         return event or Event()
 
     def query(self) -> bool:
-        """Say that nothing is to be done."""
+        """Return True: no work is left."""
         return True
 
 
@@ -214,7 +214,7 @@ class Generator(torch.Generator):
     """A generator: that of a GPU is the processor's."""
 
     def __new__(cls, device: object = "cpu") -> Generator:  # noqa: ARG004, PYI034
-        """Make one of the processor."""
+        """Make a generator of the processor."""
         return super().__new__(cls, device="cpu")  # type: ignore[call-arg]  # torch's stub lacks it
 
 
@@ -235,7 +235,7 @@ class DeviceByNumber(metaclass=_LikeDevice):
     """`torch.device`, where a number means a GPU: a build of torch for processors refuses it."""
 
     def __new__(cls, *args: object, **kwargs: object) -> torch.device:  # type: ignore[misc]
-        """Return a real one."""
+        """Return a real `torch.device`."""
         if args and isinstance(args[0], int):
             args = ("cuda", *args)
         return DEVICE(*args, **kwargs)  # type: ignore[call-overload, no-any-return]  # torch checks them
@@ -255,7 +255,7 @@ def _has_tensor(data: object) -> bool:
 
 
 def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
-    """Yield what of torch is replaced: where, its name, by what."""
+    """Yield the replacements in torch: owner, name and new value."""
     for name, value in _cuda(target).items():
         yield torch.cuda, name, value
     yield torch, "Generator", Generator
@@ -338,7 +338,7 @@ def _guard() -> None:
 
 @contextlib.contextmanager
 def installed(gpu: EmulatedGpu) -> Iterator[None]:
-    """Have torch and Triton take a GPU for the one of this machine."""
+    """Make an emulated GPU the GPU of torch and Triton during a block."""
     target = gpu.target
     _guard()
     with contextlib.ExitStack() as stack:

@@ -62,7 +62,7 @@ def _translation(text: str, *, lanes: bool, flush: frozenset[str]) -> Translatio
 
 
 def _distance(instruction: Instruction) -> list[str]:
-    """Return what notes a shift whose distance reaches the width."""
+    """Return the statement that records a shift by the width or more."""
     if not (shift := _SHIFT.match(instruction.name)):
         return []
     by = next(name for name in ("S0", "S1", "S2") if shift[name])
@@ -100,7 +100,7 @@ class Writer(Registers):
         return _translation(text, lanes=lanes, flush=flush)
 
     def _constants(self, instruction: Instruction, done: Translation) -> list[str]:
-        """Return the declarations of what is known of an instruction."""
+        """Return the declarations of an instruction's constants."""
         get = instruction.get
         known = {
             **_COMMON, "OPSEL": f"{get('opsel')}u", "SIMM32": self.number(get("literal")),
@@ -146,7 +146,7 @@ class Writer(Registers):
         self.lines += ["{", *lines, "}"]
 
     def _source(self, instruction: Instruction, place: int) -> str:
-        """Return a vector instruction's source, with what its encoding does to it."""
+        """Return a vector instruction's source with the modifiers of the encoding."""
         name, encoding, get = f"src{place}", instruction.encoding, instruction.get
         number = instruction.fields.get(name, instruction.fields.get(f"v{name}"))
         if number is None:
@@ -365,7 +365,7 @@ class Writer(Registers):
         return lines if factor or clamp or flush else []
 
     def end(self, instruction: Instruction) -> bool:
-        """Write what asks where it stands, or ends a block; say whether it is that."""
+        """Write an instruction that reads its place or ends a block; return whether it is such."""
         name, fields = instruction.name, instruction.fields
         if test := _CONDITIONS.get(name.removeprefix("S_CBRANCH_")):
             self.uses |= _VCC_WORDS if "VCC" in test else set()
@@ -410,7 +410,7 @@ def jump(instruction: Instruction) -> int:
 
 
 def ends_block(instruction: Instruction) -> bool:
-    """Say whether waves may part after an instruction."""
+    """Return whether waves may diverge after an instruction."""
     return instruction.name.startswith(("S_CBRANCH_", "S_ENDPGM")) or instruction.name in {
         "S_BRANCH", "S_BARRIER", "S_BARRIER_WAIT", "S_SETPC_B64", "S_SWAPPC_B64", "S_TRAP",
     }  # fmt: skip
@@ -449,7 +449,7 @@ _BETWEEN_LANES: Final = {
 
 
 def _between_lanes(writer: Registers, instruction: Instruction) -> bool:
-    """Write what reads or writes other lanes than its own; say whether it is that."""
+    """Write an instruction across lanes; return whether the instruction is such an instruction."""
     if code := _BETWEEN_LANES.get(instruction.name, ""):
         if instruction.name.startswith("DS_"):
             writer.begins = LOCAL
@@ -515,7 +515,7 @@ def _table(lanes: int, source: Callable[[int, int, int], int | None]) -> list[in
 
 
 def _dpp(control: int, lanes: int) -> list[int]:
-    """Return the source of each lane under a DPP control; -1: it has none."""
+    """Return the source lane of each lane under a DPP control; -1: no source."""
     by = control & 15
     sources: dict[int, Callable[[int, int, int], int | None]] = {
         0x100: lambda _, row, place: row + place + by if place + by < 16 else None,
@@ -590,7 +590,7 @@ class _Shape:
 
 
 def _matrix(writer: Registers, instruction: Instruction) -> bool:
-    """Write a matrix instruction; say whether it is one."""
+    """Write a matrix instruction; return whether the instruction is a matrix instruction."""
     if not instruction.name.startswith(("V_MFMA_", "V_WMMA_", "V_SMFMAC_", "V_SWMMAC_")):
         return False
     mode, fields = writer.mode, instruction.fields

@@ -69,7 +69,7 @@ class Hazard:
     other: int  # the wave before it, or `_SEVERAL`
 
     def error(self, place: SourceLocation, memory: Memory, differ: str) -> KernelError:
-        """Return the fault, where a second run has shown that the result does depend on it."""
+        """Return the fault for a hazard on which the result depends, as a second run has shown."""
         name = f"byte {self.byte} of {memory.at(self.row).name}"
         if self.kind == "unwritten":
             said = f"{name}, which nobody wrote; with other contents {differ}"
@@ -82,7 +82,7 @@ class Hazard:
 
 @dataclass
 class LaunchWatch:
-    """Has a launch note its hazards; with `reverse`, the last wave has the first turn."""
+    """Makes a launch record its hazards; with `reverse`, the last wave has the first turn."""
 
     reverse: bool = False
     hazards: tuple[Hazard, ...] = ()
@@ -185,11 +185,11 @@ class Executor:
         program.run(ctypes.byref(state))
 
     def stop(self) -> None:
-        """Have it stop at the next instruction."""
+        """Stop the executor at the next instruction."""
         self.state.limit = 0
 
     def error(self) -> Exception:
-        """Return the error for what it came upon."""
+        """Return the error that stopped the executor."""
         state, memory, program = self.state, self._launch.memory, self._launch.program
         place, cause = program.place(state.at), self.cause
         offset, size = state.address, state.size
