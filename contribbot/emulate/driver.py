@@ -164,7 +164,7 @@ def _flat(kind: object, value: object, name: str) -> Iterator[tuple[str, object,
 
 
 class TritonLauncher:
-    """Launches one compiled kernel."""
+    """The launcher of a compiled kernel."""
 
     def __init__(self, gpu: EmulatedGpu, src: _Source, metadata: _CompiledMetadata) -> None:
         self._gpu, self._source, self._metadata = gpu, src, metadata
@@ -353,7 +353,7 @@ def triton_driver(gpu: EmulatedGpu) -> Iterator[None]:
         with (
             # By which `triton.autotune(use_cuda_graph=True)` measures.
             mock.patch.object(triton.testing, "do_bench_cudagraph", _BENCHMARK),
-            # It reads 500 MB in each process.
+            # Triton's own function reads 500 MB in each process.
             mock.patch.object(triton.runtime.cache, "triton_key", _release_key),
         ):
             yield

@@ -104,7 +104,7 @@ class TargetRun(ReportModel):
     exit_code: int = 0
     seconds: float = 0.0
     launches: int = 0  # processes that launched a kernel
-    error: str = ""  # why the program could not run there
+    error: str = ""  # why the program could not run on the target
     tests: Sequenced[TestRow] = ()
 
     @property

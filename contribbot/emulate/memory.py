@@ -17,7 +17,7 @@ PAGE: Final = 32
 _PAGES: Final = 1 << (48 - PAGE)
 #: Where the running kernel's code object and arguments lie; 0 leads nowhere.
 CODE, ARGUMENTS = 2 << PAGE, 4 << PAGE
-#: Where arguments point that only a HIP runtime can answer; nothing lies there.
+#: The address of arguments for which a HIP runtime would be needed; no buffer is there.
 HOST: Final = 6 << PAGE
 DISPATCH, QUEUE = HOST + (1 << 30), HOST + (2 << 30)
 #: By the address's quarter of that page.
@@ -136,5 +136,5 @@ class Memory:
         return self._buffers.get(int(self.pages[page])) if 0 <= page < _PAGES else None
 
 
-#: Of this process: tensors of the emulated GPU stay there between launches.
+#: The memory of this process, in which the emulated GPU's tensors stay between launches.
 MEMORY: Final = Memory()

@@ -204,7 +204,7 @@ def _whole_dot(terms: int) -> str:
 
 
 def _bitop3(instruction: Instruction, width: int) -> str:
-    """Return a bitwise function of three sources; its truth table stands in the modifiers."""
+    """Return a bitwise function of three sources by the truth table in the modifiers."""
     table = instruction.get("omod") << 6 | instruction.get("abs") << 3 | instruction.get("neg")
     terms = [
         " & ".join(f"{'' if case >> 2 - i & 1 else '~'}S{i}.u{width}" for i in range(3))
@@ -230,7 +230,7 @@ _BINARY: Final = frozenset({
     "+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "<", ">", "<=", ">=", "==", "!=", "<>",
     "&&", "||", "**",
 })  # fmt: skip
-#: Numbers of no type of their own.
+#: Numeric constants without a type.
 _NUMBERS: Final = frozenset({
     "INF", "NAN", "PI", "DENORM", "UNDERFLOW_F32", "UNDERFLOW_F64", "OVERFLOW_F32", "OVERFLOW_F64",
 })  # fmt: skip
@@ -245,7 +245,7 @@ _Suffix: TypeAlias = tuple[str, ...]
 
 
 class NotModelledError(Exception):
-    """The pseudo-code has something that has no translation here."""
+    """The pseudo-code has a construct without a translation."""
 
 
 class _Code(NamedTuple):
@@ -287,7 +287,7 @@ class Translation:
         self.used = set[str]()
         self.assigned = set[str]()
         self.masks = set[str]()
-        self.width = 0  # bits of what D0 gets
+        self.width = 0  # bits of the value for D0
         self._arrays = set[str]()
         self._variables = dict[str, int]()  # and how many bits the last value has; 0: unknown
         self._kinds = dict[str, str]()  # what the variables hold for which C++ has no type

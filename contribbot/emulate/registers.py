@@ -21,7 +21,7 @@ APERTURES: Final = {235: 1 << 48, 237: 2 << 48}
 _SCC, _LITERAL, VGPR = 253, 255, 256
 #: The first accumulation register, among a wave's vector registers.
 ACCUMULATORS: Final = 256
-#: Where each family keeps M0; the other number is NULL on RDNA.
+#: The number of register M0 by family; RDNA's other number is NULL.
 _M0: Final = {"cdna": 124, "rdna3": 125, "rdna4": 125}
 
 

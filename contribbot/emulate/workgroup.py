@@ -30,9 +30,9 @@ _COUNTERS: Final = {
     "rdna3": ("vmcnt", "lgkmcnt", "lgkmcnt", "vmcnt and lgkmcnt"),
     "rdna4": ("loadcnt", "dscnt", "kmcnt", "loadcnt and dscnt"),
 }  # fmt: skip
-#: Instructions that the waves of one workgroup may run before it counts as endless.
+#: The number of instructions of a workgroup's waves from which the workgroup is endless.
 _LONGEST: Final = 200_000_000
-_SEVERAL: Final = 63  # where a wave's number would stand that read
+_SEVERAL: Final = 63  # in place of a wave's number: several waves read
 #: The faults of machine.hpp.
 _FAULTS: Final = (
     "", "outside", "nowhere", "read only", "misaligned", "unwritten", "read", "wrote", "pending",
@@ -126,7 +126,7 @@ class Launch:
 
 
 class Executor:
-    """One thread's machine; `registers`: those of the last workgroup, by wave."""
+    """One thread's machine; `registers`: the last workgroup's registers, by wave."""
 
     def __init__(self, launch: Launch, groups: int, following: ctypes.c_uint64) -> None:
         self._launch, self._following = launch, following
@@ -174,10 +174,10 @@ class Executor:
         return _FAULTS[self.state.fault]
 
     def run(self) -> None:
-        """Run workgroups until none is left, or something stops it."""
+        """Run workgroups until no workgroup is left, or a fault stops the executor."""
         program, state, old = self._launch.program, self.state, self.registers
         width = max(_SCALARS + program.vectors * program.mode.lanes, old.shape[1])
-        if state.stride < width:  # the program has come to use more of them
+        if state.stride < width:  # the program needs more registers than before
             self.registers = np.zeros((len(old), width), np.uint32)
             self.registers[:, : old.shape[1]] = old
             state.registers, state.stride = self.registers.ctypes.data, width
