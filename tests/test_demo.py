@@ -28,7 +28,7 @@ SAID = (
     ("contribbot verify waves", "waves: proved on cpu"),
     (
         "contribbot body waves",
-        "| red | CPU | fails: `AssertionError: assert 1 == 2` | 1 pass |",
+        "/test_red.py) | CPU | fails: `AssertionError: assert 1 == 2` | 1 pass |",
     ),
     ("contribbot gate waves", "nobody has read it and run it"),
     ("contribbot open-pr waves", "nobody has attested it"),
