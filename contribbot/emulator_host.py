@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from contribbot.compile.cache import KERNELS, CompileError
+from contribbot.compile.cache import CompileError, open_kernels
 from contribbot.compile.hip import Compiler, HipSource, code_object
 from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, hip_toolchain
 from contribbot.compile.triton import TritonSource, triton_code_object
 from contribbot.errors import ContribbotError
 from contribbot.fallback.start_audit import AfterImport, run_hidden
-from contribbot.files import cache_folder, write_atomically
-from contribbot.process import attached, shell_status
+from contribbot.files import write_atomically
+from contribbot.process import KERNELS, attached, shell_status
 
 __all__ = [
     "INSTALL",
@@ -119,7 +119,7 @@ def native_shelf(key: str) -> Path:
 
     A sandbox has a separate folder, from which no program outside the sandbox loads.
     """
-    return Path(os.environ.get(KERNELS) or cache_folder() / "kernels/_open") / key
+    return Path(os.environ.get(KERNELS) or open_kernels()) / key
 
 
 def run_attached(argv: Sequence[str], env: Mapping[str, str], *, quiet: bool) -> int:

@@ -417,6 +417,8 @@ def shell_status(status: int) -> int:
 #: Signals that a terminal sends to all its programs, and signals for this process alone.
 _TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+#: The variable that names the folder of compiled kernels to a process in a sandbox.
+KERNELS: Final = "CONTRIBBOT_KERNELS"
 #: All files are readable, none is writable; devices, GPUs among them, exist. Shared folders are
 #: empty, so that no run finds files of another run or sockets of a daemon.
 _SHARED: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm")  # noqa: S108  they are hidden, not used
@@ -459,9 +461,9 @@ def sandboxed(
 ) -> list[str | Path]:
     """Return the command that runs a program in a sandbox in which `folder` alone is writable.
 
-    The variable `CONTRIBBOT_KERNELS` may name a second writable folder, of compiled kernels.
+    The variable `KERNELS` may name a second writable folder.
     """
-    writable = [folder, *map(Path, filter(None, [env.get("CONTRIBBOT_KERNELS")]))]
+    writable = [folder, *map(Path, filter(None, [env.get(KERNELS)]))]
     hidden = [folder.parent, *map(Path, _SHARED)]
     named = [part for value in env.values() for part in value.split(os.pathsep)]
     needed = {

@@ -105,13 +105,14 @@ def remember(key: str, result: Compiled) -> None:
     write_atomically(_path(key), result.model_dump_json().encode())
 
 
-#: The variable that names the folder of compiled kernels to a process in a sandbox.
-KERNELS: Final = "CONTRIBBOT_KERNELS"
-
-
 def kernel_shelf() -> Kept:
     """Return the folder of kernels that emulated checks compile, with a folder for each patch."""
     return Kept(cache_folder() / "kernels")
+
+
+def open_kernels() -> Path:
+    """Return the folder of kernels that processes without a sandbox compile."""
+    return kernel_shelf().folder / "_open"
 
 
 #: The marker of a product, written last: a folder without a marker comes from an interrupted

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from contribbot import process
-from contribbot.compile.cache import KERNELS, Compiled, kernel_shelf
+from contribbot.compile.cache import Compiled, kernel_shelf, open_kernels
 from contribbot.compile.listing import title_of
 from contribbot.compile.toolchain import Lack, Toolchain, hip_toolchain
 from contribbot.compile.triton import bring_triton, triton_name
@@ -143,10 +143,10 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
 def _kernels(job: Job) -> dict[str, str]:
     """Return the variables that name where a patch's checks keep compiled kernels."""
     # The folder belongs to one patch: programs outside its sandbox never load from the folder.
-    folder = kernel_shelf().folder / ("_open" if process.no_sandbox() else job.patch.name)
+    folder = open_kernels() if process.no_sandbox() else kernel_shelf().folder / job.patch.name
     folder.mkdir(parents=True, exist_ok=True)
     used(folder)
-    return {KERNELS: str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
+    return {process.KERNELS: str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
 
 
 def _place_with_triton(job: Job, check: Check, tree: str, *, copy: bool = False) -> RunLayout:
