@@ -8,7 +8,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import torch
-from v4_tree import PLATFORM, upstream
+from v4_tree import upstream
+from vllm_stand_ins import PLATFORM
 
 TOKENS, BLOCK, DIM, RATIO = 5, 16, 128, 4
 
