@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -253,3 +255,15 @@ def test_who_ends_the_process_beside_a_fork_has_ended_the_fork(room: Room) -> No
     run = room(f"{text}    os.kill(os.getppid(), 9)\n    time.sleep(60)\n", timeout=4)
     assert (run.kind, run.detail[-9:]) == (RunFailure.CRASHED, ": SIGKILL")
     assert room(FORKED).passed
+
+
+def test_an_event_at_the_end_of_python_prints_nothing() -> None:
+    # Python empties the modules that something holds, the newest first.
+    code = (
+        "import sys, types\nolder = sys.modules['older'] = types.ModuleType('older')\n"
+        "import contribbot.verify.pytest_plugin as plugin\n"
+        "class Late:\n    def __del__(self, audit=sys.audit):\n        audit('late')\n"
+        "older.late = Late()\nsys.kept = [older, plugin]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

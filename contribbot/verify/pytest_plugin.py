@@ -176,6 +176,14 @@ class Orders:
 class _Imports(importlib.abc.MetaPathFinder):
     """Records missing modules, and whether a started program may import further modules."""
 
+    # Attributes, since Python audits events after it has emptied the module.
+    #: Programs that may import Python modules, or start a program that does.
+    _interpreter: Final = re.compile(
+        r"python|pytest|\b(?:ba|da|z)?sh\b|\benv\b|torchrun|make|ninja"
+    )
+    #: Audit events for the start of a process, beside `subprocess.Popen`.
+    _starts: Final = re.compile(r"(?:os|pty)\.(?:fork|forkpty|exec|posix_spawn|spawn|system)")
+
     def __init__(self) -> None:
         self._absent = set[str]()
         self.programs = False
@@ -192,8 +200,8 @@ class _Imports(importlib.abc.MetaPathFinder):
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
         if event == "subprocess.Popen":
             # A compiler imports nothing.
-            self.programs |= bool(_INTERPRETER.search(f"{arguments[0]} {arguments[1]}"))
-        elif _STARTS.fullmatch(event):
+            self.programs |= bool(self._interpreter.search(f"{arguments[0]} {arguments[1]}"))
+        elif self._starts.fullmatch(event):
             self.programs = True
 
     def report(self) -> dict[str, object]:
@@ -208,10 +216,6 @@ class _Imports(importlib.abc.MetaPathFinder):
         }
 
 
-#: Programs that may import Python modules, or start a program that does.
-_INTERPRETER: Final = re.compile(r"python|pytest|\b(?:ba|da|z)?sh\b|\benv\b|torchrun|make|ninja")
-#: Audit events for the start of a process, beside `subprocess.Popen`.
-_STARTS: Final = re.compile(r"(?:os|pty)\.(?:fork|forkpty|exec|posix_spawn|spawn|system)")
 #: Modules of multiprocessing that start programs without an event.
 _SPAWNS: Final = frozenset(
     {"multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver"}
