@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import glob
 import hashlib
 import logging
 import os
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +17,6 @@ import contribbot
 from contribbot.errors import UsageError, check_stopping
 
 _PARTIAL: Final = ".partial"
-#: The age in seconds from which a partial file belongs to a killed process.
-_ABANDONED: Final = 3600.0
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -30,7 +26,6 @@ def write_atomically(path: Path, content: bytes) -> None:
         path.write_bytes(content)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(path)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_PARTIAL}")
     # The kernel applies the umask, which no thread can read without setting it.
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -59,14 +54,6 @@ def write_named(path: Path, content: bytes) -> None:
     except OSError as error:
         error.filename = str(path)
         raise
-
-
-def _sweep(path: Path) -> None:
-    """Remove the partial files that killed processes left beside a file."""
-    for partial in path.parent.glob(f".{glob.escape(path.name)}.*{_PARTIAL}"):
-        with contextlib.suppress(FileNotFoundError):  # the writer has renamed the file
-            if time.time() - partial.stat().st_mtime > _ABANDONED:
-                partial.unlink()
 
 
 log: Final = logging.getLogger(__name__)

@@ -27,6 +27,8 @@ OPTIONS: Final[Mapping[str, str]] = {
 KEYS: Final[Mapping[str, str]] = {
     "patch.toml checks.kernels": "delete it: a check that the patched kernel does not decide is "
     "green without the change, and proves nothing",
+    "patch.toml bench.compile": "delete it: call torch.compile in the bench file",
+    "patch.toml numerics.compile": "delete it: call torch.compile in the check",
     "patch.toml numerics.kernels": "delete it: a check that the patched kernel does not decide is "
     "green without the change, and proves nothing",
     "runners.toml hosted.count": "delete it: GitHub limits how many jobs run at the same time",

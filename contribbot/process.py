@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,8 +92,6 @@ log: Final = logging.getLogger("contribbot.process")
 
 _children: set[subprocess.Popen[bytes]] = set()
 _children_lock = threading.Lock()
-#: Programs that were killed and did not end; contribbot no longer waits for these programs.
-_stuck: Final[list[subprocess.Popen[bytes]]] = []
 #: Seconds of the wait for a killed program, which the kernel holds while a driver or a network's
 #: disk does not answer. Actions gives a cancelled job 7.5 seconds.
 LAST_WAIT: Final = 5.0
@@ -112,7 +109,7 @@ def describe(argv: Sequence[str | Path]) -> str:
 
 @contextlib.contextmanager
 def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Track a program during a block; afterwards end the program and its pipes (but see `reap`)."""
+    """Track a program during a block; afterwards end the program and its pipes."""
     with _children_lock:
         _children.add(child)
     try:
@@ -121,7 +118,7 @@ def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
             kill_group(child)
         yield child
     finally:
-        if child.poll() is None and child not in _stuck:
+        if child.poll() is None:
             kill_group(child)
             reap(child)
         for stream in (child.stdin, child.stdout, child.stderr):
@@ -138,15 +135,12 @@ def kill_group(child: subprocess.Popen[bytes]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def reap(child: subprocess.Popen[bytes]) -> bool:
-    """Wait a limited time for a killed program; return whether the program has ended."""
+def reap(child: subprocess.Popen[bytes]) -> None:
+    """Wait a limited time for a killed program."""
     try:
         child.wait(LAST_WAIT)
     except subprocess.TimeoutExpired:
         log.warning("process %d was killed and does not end: the kernel holds it", child.pid)
-        _stuck.append(child)
-        return False
-    return True
 
 
 def stop() -> None:
@@ -488,11 +482,6 @@ def sandboxed(
     ]
 
 
-#: The variable that marks all descendants of a program, in other process groups, too.
-_FAMILY: Final = "CONTRIBBOT_FAMILY"
-_PROC: Final = Path("/proc")
-#: The longest time that the kernel needs for the exec of a program.
-_EXEC_SECONDS: Final = 0.02
 #: bubblewrap's exit status for a program that a signal ended, less the signal's number.
 _BY_SIGNAL: Final = 128
 
@@ -505,7 +494,6 @@ class Supervised:
     timed_out: bool
     flooded: bool
     starved: bool
-    stuck: bool
     output: bytes
     seconds: float
 
@@ -525,16 +513,13 @@ def supervise(
     # The descriptor CONTRIBBOT_LIFELINE ends when contribbot no longer waits for the program.
     started = time.monotonic()
     deadline = started + timeout
-    # A compiler cache's server may serve another build, and ends by itself.
-    # The processes in a sandbox end with the sandbox.
-    mark = {} if tethered or sandbox else {_FAMILY: uuid.uuid4().hex}
     command = sandboxed(argv, folder=sandbox, env=env) if sandbox else argv
     starved_before = _killed_for_memory()
     with lifeline() as descriptor:
         child = start(
             tether(command, descriptor) if tethered else command,
             cwd=cwd,
-            env={**env, "CONTRIBBOT_LIFELINE": str(descriptor), **mark},
+            env={**env, "CONTRIBBOT_LIFELINE": str(descriptor)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -545,10 +530,8 @@ def supervise(
             ended = _collect(child, output, deadline=deadline, max_output=max_output)
             # Processes that the program left running are killed even after success.
             kill_group(child)
-            ended_at_last = reap(child)
-            for variable, family in mark.items():
-                _kill_family(f"{variable}={family}".encode())
-    returncode = child.returncode if ended_at_last else -signal.SIGKILL
+            reap(child)
+    returncode = -signal.SIGKILL if child.returncode is None else child.returncode
     if sandbox and returncode > _BY_SIGNAL:
         returncode = _BY_SIGNAL - returncode
     killed = ended == "ended" and returncode == -signal.SIGKILL
@@ -557,7 +540,6 @@ def supervise(
         timed_out=ended == "late",
         flooded=ended == "flood",
         starved=killed and _killed_for_memory() > starved_before,
-        stuck=not ended_at_last,
         output=bytes(output),
         seconds=time.monotonic() - started,
     )
@@ -566,23 +548,9 @@ def supervise(
 def _killed_for_memory() -> int:
     """Return the number of processes that the kernel has killed for lack of memory since boot."""
     with contextlib.suppress(OSError):
-        kills = re.search(r"^oom_kill (\d+)$", (_PROC / "vmstat").read_text(), re.MULTILINE)
+        kills = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE)
         return int(kills[1]) if kills else 0
     return 0
-
-
-def _kill_family(mark: bytes) -> None:
-    """Kill a program's descendants in other groups and sessions, which may hold a GPU's memory."""
-    for entry in _PROC.glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            environment = (entry / "environ").read_bytes()
-            if not environment:
-                # A kernel thread has no program; any other process is in the middle of an exec.
-                (entry / "exe").readlink()
-                time.sleep(_EXEC_SECONDS)
-                environment = (entry / "environ").read_bytes()
-            if mark in environment.split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _collect(

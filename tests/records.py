@@ -98,7 +98,7 @@ FACTS: dict[str, Facts] = {
         "kind": "hip", "source": "k.hip", "command": "", "toolchain": {},
         "table": {"rows": [["kernel", 1, NUMBERS, NUMBERS]]},
     },
-    "build": {"way": "extension", "compilers": [], "compiler_cache": ""},
+    "build": {"way": "extension", "compilers": []},
     "bench": {"file": "bench.py", "at_least": 1.0, "too_noisy": False, "cases": []},
     "numerics": {"numerics": NUMERICS},
     "emulate": {"emulator": "none"},

@@ -29,7 +29,6 @@ from contribbot.bench.verdict import (
 from contribbot.errors import MachineError
 from contribbot.model.evidence import Outcome
 from contribbot.model.record import CaseVerdict
-from contribbot.torch_compile import VARIABLE
 
 #: What a bench file starts with: work that takes time in proportion, and which side this is.
 HEAD = """\
@@ -89,7 +88,7 @@ class Sides:
         env: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[BenchResult, Outcome, str, bool]:  # fmt: skip
         """Measure; return also what it comes to."""
-        stated = Claim(claim, memory, rounds, compile=VARIABLE in env)
+        stated = Claim(claim, memory, rounds)
         both = self.side("base", env), self.side("patched tree", env)
         result = measure("bench_it.py", cases, stated, both, timeout=timeout, cores=cores)
         return (result, *conclude(result, stated))
@@ -473,47 +472,3 @@ def test_pairs_load_side_by_side_and_are_measured_in_turns(sides: Sides) -> None
     order = [name for name, _ in itertools.groupby(notes)]
     assert set(order[: order.index("run1")]) == {f"load{n}" for n in range(1, 7)}
     assert [name for name in order if name.startswith("run")] == [f"run{n}" for n in range(1, 7)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("run", "outcome", "said"),
-    [
-        ("x.tolist()", Outcome.UNAVAILABLE, "torch.compile finds nothing in it to compile"),
-        ("refused()", Outcome.FAILED, "it: fails on both sides: RuntimeError: no graph of it"),
-    ],
-)  # fmt: skip
-def test_both_sides_are_compiled_and_what_cannot_be_says_why(
-    sides: Sides, run: str, outcome: Outcome, said: str
-) -> None:
-    before = """
-        import torch
-
-        def refused():
-            raise RuntimeError("no graph of it")
-    """
-    sides.put(
-        f"{textwrap.dedent(before)}\ndef cases():\n    yield bench.Case("
-        f"'it', lambda: (torch.randn(2, 256),), lambda x: {run})"
-    )
-
-    _, actual, reason, _ = sides.measure(0.01, timeout=300, env={VARIABLE: "1"})
-
-    assert (actual, said in reason) == (outcome, True), reason
-
-
-def test_without_a_compiler_what_is_compiled_cannot_be_measured(sides: Sides) -> None:
-    sides.put(
-        """
-        import torch
-
-        def cases():
-            yield bench.Case("it", lambda: (torch.ones(9),), lambda x: x * 2 + 1)
-        """
-    )
-
-    _, outcome, reason, lasting = sides.measure(timeout=200, env={VARIABLE: "1", "CXX": "none"})
-
-    assert (outcome, lasting) == (Outcome.UNAVAILABLE, False)
-    assert reason.startswith("torch.compile does not work here: InductorError: InvalidCxxCompiler")
-    assert "\n" not in reason

@@ -202,23 +202,3 @@ def test_a_bench_that_fails_is_remembered_where_it_would_again(
     assert str(toy.root.parent) not in seen.model_dump_json()
     again = program("verify", "area", "--json").stages()
     assert (again["reproduce red"].cached, again["bench squares"].cached) == (True, lasting)
-
-
-def test_compile_is_true_or_false(toy: Toy, program: Program) -> None:
-    put(toy, 0.5, more='compile = "yes"')
-
-    ran = program("verify", "area")
-
-    assert ran.code == 2, ran.out
-    assert "bench[0].compile: must be true or false" in ran.err
-
-
-def test_both_sides_are_told_to_compile(toy: Toy, program: Program) -> None:
-    folder = put(toy, 0.01, more="compile = true")
-    told = "raise RuntimeError(f\"told {os.environ['CONTRIBBOT_COMPILE']}\")"
-    (folder / "checks/bench_area.py").write_text(f"{BENCH}\n\n{told}\n")
-
-    seen = program("verify", "area", "--json").stages()["bench squares"]
-
-    assert seen.reason == "squares: cannot be loaded on the base: RuntimeError: told 1"
-    assert dig(seen.details, "compile") is True

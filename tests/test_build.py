@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -198,24 +196,3 @@ def test_a_build_that_takes_too_long_is_not_remembered(toy: Toy, program: Progra
         build = program("verify", "area", "--json").stages()["build area"]
         assert (build.outcome, build.cached) == ("unavailable", False)
         assert build.reason == "area: on the base: not finished after 5 s"
-
-
-def test_ccache_is_used_where_it_is_there(toy: Toy, program: Program) -> None:
-    if shutil.which("ccache") is None:
-        pytest.skip("ccache is not installed")
-    put_kernel_patch(toy)
-    cache = toy.root.parent / "cache"
-    first = program("verify", "area", "--json").stages()["build area"]
-    shutil.rmtree(cache / "builds")
-    program("verify", "area", "--json")
-
-    assert dig(first.details, "compiler_cache") == "ccache"
-    stats = subprocess.run(
-        ["ccache", "--print-stats"],
-        env={"PATH": os.environ["PATH"], "CCACHE_DIR": str(cache / "ccache")},
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    counted = dict(row.split("\t") for row in stats.splitlines())
-    # Twice from the cache, although the folders were others.
-    assert int(counted["direct_cache_hit"]) == 2
-    assert int(counted["cache_miss"]) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from contribbot.compile.build import (
     Ran,
     build_tools,
     complaint,
-    find_launcher,
     run_commands,
     target_environment,
 )
@@ -23,7 +21,6 @@ from contribbot.machine.machine import this_machine
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Gpu
 from contribbot.model.patch import PatchFile
-from tests.smalldisk import small_disk
 
 GOOD = 'extern "C" int five() { return 5; }\n'
 
@@ -50,7 +47,6 @@ def compiled(
         lay,
         support=[PatchFile("binding.cpp", binding.encode()), PatchFile("test_x.py", b"")],
         tools=build_tools("cpu", this_machine()),
-        launcher=None,
         jobs=2,
         folder=folder / "run",
         into=folder / "product",
@@ -252,22 +248,3 @@ def test_the_hardware_to_compile_for_is_this_machines() -> None:
     assert target_environment("cuda", machine) == {"TORCH_CUDA_ARCH_LIST": "9.0;12.0"}
     assert target_environment("gfx942", machine) == {"PYTORCH_ROCM_ARCH": "gfx942"}
     assert target_environment("cpu", machine) == {}
-
-
-@pytest.mark.parametrize("names", [("ccache", "sccache"), ("sccache",), ()])
-def test_a_compiler_cache_is_found_on_path_where_its_folder_takes_something(
-    tmp_path: Path, names: tuple[str, ...]
-) -> None:
-    for name in names:
-        (tmp_path / name).symlink_to(shutil.which("true") or "")
-    with small_disk(tmp_path / "disk", "size=64k") as full, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(tmp_path))
-        for folder, found in ((tmp_path / "somewhere", names[:1]), (full / "cache", ())):
-            for name in ("CCACHE_DIR", "SCCACHE_DIR"):
-                patch.setenv(name, str(folder))
-            launcher = find_launcher()
-            assert (launcher.name if launcher else "") == "".join(found)
-            if launcher:
-                assert launcher.env[f"{launcher.name.upper()}_DIR"] == str(folder)
-                cmake = launcher.cmake_environment(tmp_path)
-                assert cmake["CMAKE_HIP_COMPILER_LAUNCHER"] == str(launcher.program)

@@ -257,26 +257,6 @@ def test_what_compiles_on_neither_tree_says_nothing_of_the_patch(
 
     assert judgement.outcome == Outcome.UNAVAILABLE
     assert judgement.reason.startswith("compiles on neither tree: <tree>/kernel.hip:")
-    assert "stand-ins" not in judgement.reason
-
-
-@pytest.mark.parametrize(
-    ("name", "hip_may_have_it"),
-    kinds(
-        [("__hmax2", True), ("hipFree2(0)", True), ("mine", False)],
-        lambda case: case[0] != "__hmax2",
-    ),
-)
-def test_a_name_that_the_stand_ins_may_lack_is_told(
-    clang: Toolchain, name: str, hip_may_have_it: bool
-) -> None:
-    text = f"#include <hip/hip_runtime.h>\n__global__ void k() {{ {name}; }}\n"
-
-    judgement, *_ = judged(clang, text, text)
-
-    told = f"contribbot's stand-ins may lack {name.partition('(')[0]}"
-    assert judgement.outcome == Outcome.UNAVAILABLE
-    assert (told in judgement.reason) is hip_may_have_it
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ def reported(folder: Path, output: bytes, *events: dict[str, object], code: int 
     report = folder / "report.jsonl"
     report.write_text("".join(f"{json.dumps(event)}\n" for event in events))
     done = process.Supervised(
-        code, timed_out=False, flooded=False, starved=False, stuck=False, output=output, seconds=1
+        code, timed_out=False, flooded=False, starved=False, output=output, seconds=1
     )
     return read_report(report, done, limit=60, scrub=Scrub(folder, folder))
 
@@ -274,7 +274,7 @@ def test_a_report_beyond_all_measure_is_not_read(tmp_path: Path) -> None:
     report.touch()
     os.truncate(report, 65 << 20)
     done = process.Supervised(
-        0, timed_out=False, flooded=False, starved=False, stuck=False, output=b"", seconds=1
+        0, timed_out=False, flooded=False, starved=False, output=b"", seconds=1
     )
     run = read_report(report, done, limit=60, scrub=Scrub(tmp_path, tmp_path))
     assert (run.kind, run.detail) == (RunFailure.MEDDLED, "reported too much")

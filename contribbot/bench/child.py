@@ -21,12 +21,11 @@ import time
 import timeit
 import traceback
 from collections.abc import Callable, Iterator, ValuesView
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 from contribbot.bench import Case, device
 from contribbot.lifeline import guard_group, limit_files
-from contribbot.torch_compile import compiled, lacking, not_compiled
 
 #: Seconds that a round on a processor lasts at least, and milliseconds of one on a GPU.
 _ROUND = 0.1
@@ -239,15 +238,12 @@ class BenchServer:
         if device() == "cuda":  # so that the other side can have the memory
             sys.modules["torch"].cuda.empty_cache()
         _seed(seed)
-        stated = self._cases[case]
-        if stated.device != device():
-            raise ValueError(f"it computes on {stated.device}, and the bench is for {device()}")
-        work = replace(stated, run=compiled(stated.run))
+        work = self._cases[case]
+        if work.device != device():
+            raise ValueError(f"it computes on {work.device}, and the bench is for {device()}")
         found = _compare(work, Path(results)) if results else None
         _seed(seed)
         self._meter = GpuMeter(work) if work.device == "cuda" else HostMeter(work)
-        if why := not_compiled():
-            raise MissingError(why)
         return {"memory": self._meter.memory, "sets": self._meter.sets, "results": found}
 
     def measure(self) -> Answer:
@@ -268,8 +264,6 @@ class BenchServer:
             sys.stderr.flush()
             self._meter = None
             own = isinstance(error, MissingError)
-            if not own and (why := lacking(error, device())):
-                return {"kind": "missing", "error": _shown(why)}
             text = str(error) if own else f"{type(error).__name__}: {error}"
             return {"kind": kind_of(error), "error": _shown(text)}
         return answer

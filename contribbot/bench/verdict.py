@@ -21,7 +21,6 @@ from contribbot.model.record import (
     MeasuredSide,
     Ratio,
 )
-from contribbot.torch_compile import COMPILED
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=False)]
 #: A number of bytes or operations; any that can be divided.
@@ -97,7 +96,6 @@ class Claim:
     at_least: float
     memory_at_most: float | None
     rounds: int
-    compile: bool = False
 
     @property
     def rounds_a_pair(self) -> int:
@@ -317,7 +315,6 @@ def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
     if called := sorted(case.called.median for case in passed if case.called):
         ends = f"{number(called[0])}x to {number(called[-1])}x"
         speed += f" on the GPU, {ends} called as a program does"
-    speed += f", {COMPILED}" if claim.compile else ""
     if controls := len(result.of(CaseVerdict.CONTROL)):
         speed += f" (and {controls} control{'s' if controls > 1 else ''})"
     claimed = f"at least {claim.at_least:g} is claimed"

@@ -12,7 +12,6 @@ import runpy
 import shutil
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,6 @@ from contribbot import process
 from contribbot.compile import extension_child
 from contribbot.compile.toolchain import Lack
 from contribbot.errors import CommandError, check_stopping
-from contribbot.files import cache_folder
 from contribbot.git.patch_format import export
 from contribbot.git.repository import Store
 from contribbot.model.checks import Build
@@ -163,59 +161,6 @@ def _stamp(program: Path) -> str:
     real = program.resolve()
     status = real.stat()
     return f"{real} {status.st_size} {status.st_mtime_ns}"
-
-
-#: Compiler caches, the preferred first, with their variables.
-_LAUNCHERS: Final = {
-    # Builds name their files relative to the build's folder, which changes every time.
-    "ccache": {"CCACHE_NOHASHDIR": "1"},
-    # sccache starts a server, which need not stay for long.
-    "sccache": {"SCCACHE_IDLE_TIMEOUT": "60"},
-}
-#: Bytes that a cache's folder must still take.
-_ROOM: Final = 2**20
-#: Languages for which CMake (3.17 or newer) reads `CMAKE_<LANG>_COMPILER_LAUNCHER`
-#: from the environment.
-_CMAKE_LANGUAGES: Final = ("C", "CXX", "CUDA", "HIP")
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """A compiler cache."""
-
-    name: str
-    program: Path
-    env: Mapping[str, str]
-
-    def cmake_environment(self, copy: Path) -> dict[str, str]:
-        """Return the variables with which CMake puts the cache before each compiler of a copy."""
-        env = {
-            f"CMAKE_{language}_COMPILER_LAUNCHER": str(self.program)
-            for language in _CMAKE_LANGUAGES
-        }
-        # Paths below the copy are taken as relative: each copy lies elsewhere.
-        base = {"CCACHE_BASEDIR": str(copy)} if self.name == "ccache" else {}
-        return {**self.env, **env, **base}
-
-
-def find_launcher() -> Launcher | None:
-    """Return the compiler cache of this machine, or None."""
-    # A build has an empty HOME, so that the cache's folder must be named. A read-only cache would
-    # fail the build, which then has no launcher.
-    for name, more in _LAUNCHERS.items():
-        program = shutil.which(name)
-        if program is None:
-            continue
-        variable = f"{name.upper()}_DIR"
-        folder = Path(os.environ.get(variable) or cache_folder() / name)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder) as file:
-                file.write(bytes(_ROOM))
-        except OSError:
-            continue
-        return Launcher(name, Path(program), {variable: str(folder), **more})
-    return None
 
 
 #: Bytes of a build's output, all of which goes into a log.
@@ -377,7 +322,6 @@ def run_recipe(
     tree: str,
     values: Mapping[str, str],
     machine: Machine,
-    launcher: Launcher | None,
     timeout: float,
     folder: Path,
     into: Path,
@@ -395,7 +339,6 @@ def run_recipe(
         **target_environment(values["target"], machine),
         "MAX_JOBS": values["jobs"],
         "PYTHONUNBUFFERED": "1",
-        **(launcher.cmake_environment(copy) if launcher else {}),
         # A version is not read from whatever repository the cache lies in.
         "GIT_CEILING_DIRECTORIES": str(into),
         **private_folders(folder),
@@ -485,7 +428,6 @@ def compile_extension(
     *,
     support: Sequence[PatchFile],
     tools: BuildTools,
-    launcher: Launcher | None,
     jobs: int,
     folder: Path,
     into: Path,
@@ -525,7 +467,6 @@ def compile_extension(
     (own / "spec.json").write_text(json.dumps(extension), encoding="utf-8")
     environment = {
         **tools.env,
-        **(launcher.env if launcher else {}),
         **private_folders(folder),
         "MAX_JOBS": str(jobs),
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -36,8 +36,6 @@ class Compiled(Model):
     #: The device library whose functions are in the code, in words; empty: none.
     library: str = ""
     error: str = ""
-    #: The name in the error that HIP's headers may have and the stand-ins lack.
-    undeclared: str = ""
     #: Whether the tree lacks the source.
     absent: bool = False
     #: The lack of this machine, and whether memory was lacking.

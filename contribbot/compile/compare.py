@@ -85,10 +85,6 @@ class ListingFault(enum.Enum):
 
     SIDE = "on the {}: {}"
     NEITHER_TREE = "compiles on neither tree: {}"
-    NEITHER_HEADERS = (
-        "compiles on neither tree: {} (contribbot's stand-ins may lack {}, "
-        "which HIP's own headers have: use ROCm)"
-    )
     BOTH_TREES = "on both trees: {}"
     BOTH_TREES_TITLES = "on both trees: {}; there are {}"
     NO_KERNEL = "no kernel in the listing"
@@ -209,8 +205,6 @@ def _unable(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem
         return _unmet_on_both(entry, base, patched)
     if base.error != patched.error or base.absent or _stated(entry, base.error):
         return None
-    if base.undeclared:
-        return _problem(ListingFault.NEITHER_HEADERS, base.error, base.undeclared)
     return _problem(ListingFault.NEITHER_TREE, base.error)
 
 

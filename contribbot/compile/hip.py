@@ -49,10 +49,6 @@ _ROCM_HEADER: Final = re.compile(
     r"|rccl|rocblas|rocfft|rocprim|rocrand|rocsolver|rocthrust|rocwmma|thrust|ck|ck_tile"
     r"|ATen/hip|c10/hip)/[^']+)' file not found"
 )
-#: clang's messages on an undeclared name that HIP or HIP's libraries may declare.
-_HIP_NAME: Final = re.compile(
-    r"(?:undeclared identifier|unknown type name) '(__\w+|hip\w+)'", re.IGNORECASE
-)
 #: How the functions of ROCm's device library begin (ROCm/llvm-project, amd/device-libs/doc).
 _LIBRARY: Final = ("__ocml_", "__ockl_")
 #: Constants for the library's functions: ROCm has oclc_*.bc files, a wheel of triton has none. The
@@ -368,8 +364,7 @@ class Compiler:
         elif self.using.kind != "rocm" and (header := _ROCM_HEADER.search(error)):
             what = f"needs <{header[1]}>, for which contribbot has no stand-in"
             missing = f"{what}: install ROCm"
-        name = _HIP_NAME.search(error) if self.using.kind != "rocm" else None
-        return CompileError(error=error, missing=missing, undeclared=name[1] if name else "")
+        return CompileError(error=error, missing=missing)
 
 
 def _crash(done: process.Supervised, text: str) -> str:

@@ -42,7 +42,6 @@ from contribbot.model.record import (
 )
 from contribbot.numerics.words import seconds, times
 from contribbot.queue.load import Queue
-from contribbot.torch_compile import COMPILED
 from contribbot.verify.evidence import (
     Record,
     Source,
@@ -482,9 +481,7 @@ def _what(patch: Patch, some: list[Figure]) -> str:
         what += f", {count_of(first.cells, 'case')}"
     elif kernels := [figure.compiled[1].kernels for figure in some if figure.compiled]:
         what += f", {_range(kernels)} kernel{'s' if max(kernels) != 1 else ''}"
-    facts = first.facts
-    timed = isinstance(facts, BenchDetails | NumericsDetails) and facts.compile
-    return f"{what}, {COMPILED}" if timed else what
+    return what
 
 
 def _cells(some: list[Figure], *, short: bool = False) -> tuple[str, str]:

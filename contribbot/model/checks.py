@@ -228,10 +228,7 @@ class ErrorCheck(Check):
 
 
 class Numerics(ErrorCheck):
-    """An error check on hardware; `compile`: torch.compile compiles the judged function."""
-
-    #: Whether torch.compile compiles the judged function; false is in no digest of checks.
-    compile: bool = Field(default=False, exclude_if=operator.not_)
+    """An error check on hardware."""
 
 
 class EmulatedCheck(Check):
@@ -299,8 +296,6 @@ class Bench(Needy):
     at_least: Positive
     memory_at_most: Positive | None = None
     rounds: Annotated[int, Field(ge=6, le=200)] = 9
-    #: Whether torch.compile compiles both sides; false is in no digest of checks.
-    compile: bool = Field(default=False, exclude_if=operator.not_)
     timeout: Seconds = 600.0
     env: CheckEnvironment = Field(default_factory=dict)
 

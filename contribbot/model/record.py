@@ -295,7 +295,8 @@ class BuildDetails(StatedDetails):
 
     way: str
     compilers: Many[str]
-    compiler_cache: str
+    #: A key of records up to release 0.2.0.
+    compiler_cache: str = Field(default="", exclude=True)
     #: The time that a recipe takes, by the upstream's description.
     takes: str = ""
     base: BuildRecord
@@ -485,8 +486,8 @@ class NumericsDetails(CheckDetails):
     """The runs of a check that judges numbers."""
 
     numerics: NumericsRecord
-    #: Whether torch.compile compiled the judged function.
-    compile: bool = False
+    #: A key of records up to release 0.2.0.
+    compile: bool = Field(default=False, exclude=True)
 
 
 class CodeRecord(Model):
@@ -595,8 +596,8 @@ class BenchDetails(Placed):
 
     at_least: Finite
     memory_at_most: Finite | None = None
-    #: Whether torch.compile compiled the timed function.
-    compile: bool = False
+    #: As of `NumericsDetails`.
+    compile: bool = Field(default=False, exclude=True)
     too_noisy: bool
     #: Whether the bench proves the patch: it claims a gain, and compared results are alike.
     proof: bool = False

@@ -56,7 +56,6 @@ FP8: Final = {
     "e5m2fnuz": (torch.float8_e5m2fnuz, 57344.0),
 }
 _DTYPES: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-_TINY: Final = torch.finfo(torch.float32).tiny
 _LOG2E: Final = torch.tensor(math.log2(math.e), dtype=torch.float32)
 
 
@@ -79,7 +78,6 @@ class Arithmetic:
         softmax: `whole`, or in tiles against the largest so far: `online, 64 at a time`.
         variance: `two-pass`, or `one-pass` (of squares, less the mean's square).
         fp8: A name in `FP8`.
-        denormals: `kept`, or `flushed` to zero.
         rounded: What the result is rounded to before it is widened to its dtype.
         dtype: The result's, which `between: result` rounds to; no choice.
     """
@@ -95,7 +93,6 @@ class Arithmetic:
     softmax: str = "whole"
     variance: str = "two-pass"
     fp8: str = "e4m3fn"
-    denormals: str = "kept"
     rounded: str = "as given"
     dtype: torch.dtype = torch.float32
 
@@ -112,40 +109,32 @@ class Arithmetic:
         wide = self.single(tensor)
         kind, _, alone = self.inputs.partition(", ")
         if kind == "as given" or alone.removesuffix(" alone") not in {"", name}:
-            return self.keep(wide)
-        if kind in _DTYPES:
-            return self.keep(_to(wide, kind))
-        return self.keep(_tf32(wide, cut="cut" in kind))
+            return wide
+        return _to(wide, kind) if kind in _DTYPES else _tf32(wide, cut="cut" in kind)
 
     def single(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor in float32."""
         return tensor.float()
 
-    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the result of an operation, its subnormal numbers flushed where that is chosen."""
-        if self.denormals == "kept":
-            return tensor
-        return torch.where(tensor.abs() < _TINY, tensor * 0.0, tensor)
-
     def step(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return an intermediate tensor, rounded to the result's dtype where that is chosen."""
-        return self.keep(tensor.to(self.dtype).float() if self.between == "result" else tensor)
+        return tensor.to(self.dtype).float() if self.between == "result" else tensor
 
     def give(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the result, rounded as `rounded` says."""
-        return self.keep(_to(tensor, self.rounded))
+        return _to(tensor, self.rounded)
 
     def add(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Return a partial sum."""
-        return _to(self.keep(left + right), ACCUMULATORS[self.accumulate][0])
+        return _to(left + right, ACCUMULATORS[self.accumulate][0])
 
     def multiply_and_add(
         self, left: torch.Tensor, right: torch.Tensor, total: torch.Tensor
     ) -> torch.Tensor:
         """Return `left * right + total`, rounded once or twice."""
         if self.multiply_add == "separate" or ACCUMULATORS[self.accumulate][0] in _DTYPES:
-            return self.add(total, self.keep(left * right))
-        return self.keep(fma(left, right, total))
+            return self.add(total, left * right)
+        return fma(left, right, total)
 
     def sum(self, terms: torch.Tensor) -> torch.Tensor:
         """Return the sum over the first dimension, in the order chosen.
@@ -167,18 +156,18 @@ class Arithmetic:
         if fused or size > 1 or order == "exact":
             # float64 holds each product.
             return self._added(left.double() * right.double(), order, size)
-        return self._added(self.keep(left * right), order, 1)
+        return self._added(left * right, order, 1)
 
     def _added(self, terms: torch.Tensor, order: str, size: int) -> torch.Tensor:
         """Return the sum of terms, so many at a time: those of float64 are added unrounded."""
         if order == "exact":
-            return self.keep(self.single(terms.double().sum(0)))
+            return self.single(terms.double().sum(0))
         index, combine = _arranged(order, len(terms))
         lanes = torch.cat([terms, torch.zeros_like(terms[:1])])[index]
         within, total = ACCUMULATORS[self.accumulate][0], torch.zeros_like(lanes[0]).float()
         for some in torch.split(lanes, size) if size > 1 else lanes.unbind():
             wide = (some.sum(0) if size > 1 else some) + total
-            total = self.keep(_to(wide, within).float())
+            total = _to(wide, within).float()
         return self._combined(total, combine)
 
     def _combined(self, parts: torch.Tensor, how: str) -> torch.Tensor:
@@ -193,30 +182,30 @@ class Arithmetic:
                 half = 1 << (len(parts) - 1).bit_length() - 1
                 rest = torch.zeros_like(parts[: 2 * half - len(parts)])
                 left, right = parts[:half], torch.cat([parts[half:], rest])
-            parts = _to(self.keep(left + right), across)
+            parts = _to(left + right, across)
         total = _to(parts[0], across)
         for part in parts[1:]:
-            total = _to(self.keep(total + part), across)
+            total = _to(total + part, across)
         return total
 
     def exponential(self, values: torch.Tensor, shift: torch.Tensor | float = 0.0) -> torch.Tensor:
         """Return `exp(values - shift)` in float32."""
         if self.exp == "exp2 fused":
             power = fma(values, _LOG2E.expand_as(values), -(torch.as_tensor(shift) * _LOG2E))
-            return self.keep(torch.exp2(power.double()).float())
-        values = self.keep(values - shift)
+            return torch.exp2(power.double()).float()
+        values = values - shift
         if self.exp == "exp2":
-            return self.keep(torch.exp2((values * _LOG2E).double()).float())
-        return self.keep(self.single(torch.exp(values.double())))
+            return torch.exp2((values * _LOG2E).double()).float()
+        return self.single(torch.exp(values.double()))
 
     def quotient(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Return `left / right`, or the product with the rounded reciprocal."""
-        return self.keep(left / right if self.divide == "divide" else left * (1.0 / right))
+        return left / right if self.divide == "divide" else left * (1.0 / right)
 
     def over_root(self, values: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
         """Return `values / sqrt(square)`, one of three ways."""
         if self.divide == "rsqrt":
-            return self.keep(values * square.double().rsqrt().float())
+            return values * square.double().rsqrt().float()
         # On some processors torch's own of float32 is not the nearest.
         return self.quotient(values, self.single(square.double().sqrt()))
 

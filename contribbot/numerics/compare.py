@@ -43,7 +43,6 @@ _ONE_VALUE: Final = (
     "draw inputs that give other values, or judge the elements around them, too, in one result"
 )
 _FLUSHED: Final = torch.finfo(torch.float32).tiny
-_NARROW: Final = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass
@@ -168,9 +167,7 @@ def compare(
     allowed = min(limits.fudge * yardstick, _LARGEST)
     comparison = _Comparison("error", same_precision, usual, floor, allowed)
     if (result := comparison.take(actual, reference, device)) is not None:
-        comparison.why_vacuous = _hidden(result, reference, same_precision, limits.fudge) or (
-            _coarse(result, same_precision) if usual > floor else ""
-        )
+        comparison.why_vacuous = _hidden(result, reference, same_precision, limits.fudge)
         comparison.ratio = min(comparison.max_abs / yardstick, _LARGEST)
         if not comparison.complaint and comparison.max_abs > allowed:
             error = multiple(comparison.ratio, usual, floor)
@@ -270,21 +267,6 @@ def _resolution(dtype: torch.dtype, size: torch.Tensor) -> torch.Tensor:
         return torch.ones_like(size)
     # A GPU may flush to zero what is smaller than float32's normal numbers.
     return torch.finfo(dtype).eps * (size + torch.finfo(dtype).tiny) + _FLUSHED
-
-
-def _coarse(actual: torch.Tensor, same_precision: torch.Tensor) -> str:
-    """Say that a same-precision reference is of a lower precision than the result, or nothing."""
-    own = same_precision.dtype
-    for dtype in _NARROW if own in {torch.float16, torch.float32, torch.float64} else ():
-        if _fits(same_precision, dtype) and not _fits(actual, dtype):
-            has = f"has no bits beyond {dtype_name(dtype)}, and the result has"
-            return f"the same-precision reference {has}: compute it in {dtype_name(own)} throughout"
-    return ""
-
-
-def _fits(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
-    parts = (tensor[block] for block in blocks(tuple(tensor.shape)))
-    return all(bool((part.to(dtype).to(part.dtype) == part).all()) for part in parts)
 
 
 def _largest_error(same_precision: torch.Tensor, reference: torch.Tensor) -> float:

@@ -41,11 +41,9 @@ class Computation:
     part: Callable[[Tensors, torch.Tensor], Tensors] = lambda inputs, _units: inputs
     only_with: Mapping[str, str] = field(default_factory=dict)
 
-    def arithmetics(
-        self, dtype: torch.dtype, inputs: Tensors, *, flushed: bool = False
-    ) -> list[Arithmetic]:
+    def arithmetics(self, dtype: torch.dtype, inputs: Tensors) -> list[Arithmetic]:
         """Return all combinations of its choices, the usual one first."""
-        axes = {**self.axes, "denormals": ("kept", "flushed")} if flushed else {**self.axes}
+        axes = {**self.axes}
         for choice, name in self.only_with.items():
             if name not in inputs:
                 axes[choice] = axes[choice][:1]
@@ -82,7 +80,7 @@ def _linear(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tenso
 
 
 def _with_bias(inputs: Tensors, a: Arithmetic, total: torch.Tensor) -> torch.Tensor:
-    return a.keep(a.step(total) + inputs["bias"].float()) if "bias" in inputs else total
+    return a.step(total) + inputs["bias"].float() if "bias" in inputs else total
 
 
 def _int8_linear(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
@@ -186,7 +184,7 @@ def _layernorm(inputs: Tensors, a: Arithmetic, *, eps: float = 1e-5) -> torch.Te
     rows = a.take(inputs["x"], "x").T
     mean = _over(a, a.sum(rows), len(rows))
     if a.variance == "one-pass":
-        square = a.keep(_over(a, a.dot(rows, rows), len(rows)) - mean * mean)
+        square = _over(a, a.dot(rows, rows), len(rows)) - mean * mean
     else:
         square = _over(a, a.dot(rows - mean, rows - mean), len(rows))
     return _normed(inputs, a, rows - mean, square + eps)
@@ -201,11 +199,11 @@ def _normed(
         for name in ("weight", "bias")
     )
     if weight is not None and a.scale == "weights":
-        return a.keep(rows * a.step(a.over_root(weight, square))).T
+        return (rows * a.step(a.over_root(weight, square))).T
     values = a.step(a.over_root(rows, square))
     if weight is not None and bias is not None:
         return replace(a, accumulate="float32").multiply_and_add(values, weight, bias).T
-    return (values if weight is None else a.keep(values * weight)).T
+    return (values if weight is None else values * weight).T
 
 
 def _quantise(

@@ -324,13 +324,7 @@ class _Search:
     @cached_property
     def trials(self) -> list[_Trial]:
         """Every arithmetic whose kind comes near to either result."""
-        sides = [side for side in self.inputs.values() if side.is_floating_point()]
-        tiny = torch.finfo(torch.float32).tiny
-        flushed = any(
-            bool(((side != 0) & (side.float().abs() < tiny)).any())
-            for side in (*sides, self.a, self.b)
-        )
-        some = self.computation.arithmetics(self.dtype, self.inputs, flushed=flushed)
+        some = self.computation.arithmetics(self.dtype, self.inputs)
         # A kind that is far from both results without any error of summation stays far in all
         # orders; so does a way to round partial sums that is far in one order.
         for likened in (_kind, _accumulated):
@@ -431,16 +425,7 @@ class _Search:
         low, high = ((centre + sign * reach).to(self.dtype).float() for sign in (-1, 1))
         a, b = self.a[units].float(), self.b[units].float()
         inside = (low <= a) & (a <= high) & (low <= b) & (b <= high)
-        if not bool(inside.all()) or self._one_way():
-            return None
-        return _Cause(Confidence.SIZE, nearest, nearest)
-
-    def _one_way(self) -> bool:
-        """Say whether nearly all rows grow, or nearly all shrink, as another epsilon makes them."""
-        a, b = (side.double().reshape(-1, self.shape[-1]) for side in (self.a, self.b))
-        grown = ((b - a) * a).nansum(1).sign()
-        grown = grown[grown != 0]
-        return len(grown) >= _FEWEST and abs(float(grown.mean())) > 2 * _ENOUGH - 1
+        return _Cause(Confidence.SIZE, nearest, nearest) if bool(inside.all()) else None
 
     def noise(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
         """Return how far orders of summation and small roundings may move units of a result."""
@@ -449,7 +434,7 @@ class _Search:
             choice
             for choice in self.computation.arithmetics(self.dtype, self.inputs)
             if choice.accumulate == "float32" and choice.order not in MATRIX_ORDERS
-            if replace(choice, **small) == replace(arithmetic, **small, denormals="kept")
+            if replace(choice, **small) == replace(arithmetic, **small)
         ]
         centre = self.result(arithmetic, units)
         spread = torch.zeros_like(centre)

@@ -7,30 +7,22 @@ import functools
 import hashlib
 import inspect
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Protocol, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 import pytest
 import torch
 
 from contribbot.model.record import Digests, OutputRecord
 from contribbot.numerics.compare import compare, compare_exact, require_references
-from contribbot.numerics.imports import ImportWatch, is_telling, profiled
 from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.tensors import (
-    blocks,
-    digest,
-    dtype_name,
-    lay_out,
-    require_plain,
-    widened,
-)
+from contribbot.numerics.tensors import digest, dtype_name, lay_out, require_plain
 from contribbot.numerics.words import place_of, plain
-from contribbot.torch_compile import compiled, lacking, not_compiled
 
 Value = TypeVar("Value")
 
@@ -267,8 +259,7 @@ class Draw:
 
         Raises:
             CannotJudgeError: The references can judge nothing, could come from the tree (a
-                function of the tree ran in the test, or gave its numbers at import), or were
-                written to.
+                function of the tree ran in the test), or were written to.
             ValueError: This seed has judged a result of this name.
         """
         with profiled(None):
@@ -316,11 +307,6 @@ class Draw:
                 "come from the tree: run the tree only in a function that is judged, "
                 f"draw.judge({name!r}, lambda: …)"
             )
-        for reference in references:
-            if source := self._watch.source(reference):
-                raise CannotJudgeError(
-                    f"{name}: {source}, and a reference holds no other: compute it in the check"
-                )
         inputs = [digest(tensor) for tensor in self._inputs]
         if self._written or not (callable(actual) or inputs == self._drawn):
             raise CannotJudgeError(
@@ -331,7 +317,7 @@ class Draw:
         self._findings.judged_by(name, self.seed, inputs=" ".join(inputs), references=before)
         if not callable(actual):
             return actual
-        result = self._computed(name, actual)
+        result: object = actual()
         self._written = self._findings.overwritten(
             f"input {number}, {dtype_name(tensor.dtype)} {place_of(tuple(tensor.shape))}"
             for number, (tensor, old) in enumerate(zip(self._inputs, inputs, strict=False), 1)
@@ -343,97 +329,61 @@ class Draw:
             )
         return result
 
-    def _computed(self, name: str, actual: Callable[[], object]) -> object:
-        try:
-            result = compiled(actual)()
-        except Exception as error:
-            if why := lacking(error, self.device.type):
-                raise CannotJudgeError(f"{name}: {why}") from error
-            raise
-        if why := not_compiled():
-            raise CannotJudgeError(f"{name}: {why}")
-        return result
 
-
-class TreeWatch(ImportWatch):
-    """Notes the first function of the tree that a test runs beside the one that is judged.
+class TreeWatch:
+    """Notes the first function of the tree that a test runs beside the judged function.
 
     Python's profiler tells of each Python function that starts in this thread. A function that
-    runs while a module is imported computes no reference, unless it gave the check a tensor.
+    runs while a module is imported computes no reference. Of the tree are the files that really
+    lie in its folders: not those that an overlay links to.
     """
 
-    def __init__(self, folders: Iterable[str] = (), imports: ImportWatch | None = None) -> None:
-        super().__init__(folders)
-        if imports is not None:
-            self.gave, self.numbers = imports.gave, imports.numbers
+    def __init__(self, folders: Iterable[str] = ()) -> None:
         self.ran = ""
-
-    def compare_names(self, names: Mapping[str, object]) -> None:
-        """Note the numbers of a check's module that a module of the tree has as well."""
-        own = {*filter(is_telling, names.values())}
-        for path, content in self._modules():
-            for name, value in content.items():
-                if is_telling(value) and value in own:
-                    self.numbers.setdefault(value, f"{path}: {name} is the same number")
-
-    def _modules(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield the path and the names of each module of the tree."""
-        for module in [*sys.modules.values()]:
-            content = getattr(module, "__dict__", {})
-            if path := self.path(str(content.get("__file__") or "")):
-                yield path, {**content}
-
-    def source(self, reference: torch.Tensor) -> str:
-        """Name a value of the tree's that a reference is made of alone; empty: there is none."""
-        if self.numbers and reference.numel() and not reference.is_complex():
-            numbers = torch.tensor([*self.numbers], dtype=torch.float64)
-            parts = (widened(reference[block]).cpu() for block in blocks(tuple(reference.shape)))
-            if all(bool(torch.isin(part, numbers).all()) for part in parts):
-                return self.numbers[float(reference.flatten()[0])]
-        for path, content in self._modules() if self.folders else ():
-            for name, value in content.items():
-                if isinstance(value, torch.Tensor) and _equal(value, reference):
-                    return f"{path}: {name} has the same values"
-        return ""
+        self._folders = tuple(os.path.realpath(folder) + os.sep for folder in folders)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch the body of a test, for one seed."""
-        self.ran = self.gave
-        with profiled(self._note if self.folders else None):
+        self.ran = ""
+        with profiled(self._note if self._folders else None):
             yield
 
-    def _note(self, frame: FrameType, event: str, argument: object) -> None:
-        del argument
-        if self.ran or event != "call" or not (path := self.path(frame.f_code.co_filename)):
+    def _note(self, frame: FrameType, event: str, _argument: object) -> None:
+        if self.ran or event != "call" or not (path := self._path(frame)):
             return
-        if not self._importing(frame):
-            self.ran = f"{path}: {frame.f_code.co_qualname} ran in the test itself"
+        outer: FrameType | None = frame
+        while outer is not None:
+            if outer.f_code.co_name == "<module>" and self._path(outer):
+                return  # an import
+            outer = outer.f_back
+        self.ran = f"{path}: {frame.f_code.co_qualname} ran in the test itself"
 
-    def _importing(self, frame: FrameType | None) -> bool:
-        while frame is not None:
-            code = frame.f_code
-            if code.co_name == "<module>" and self.path(code.co_filename):
-                return True
-            frame = frame.f_back
-        return False
+    def _path(self, frame: FrameType) -> str:
+        """Return the path in the tree of a function's file, or nothing."""
+        real = _real_path(frame.f_code.co_filename)
+        paths = (real.removeprefix(root) for root in self._folders if real.startswith(root))
+        return min(paths, key=len, default="")
 
 
-def _equal(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
-    """Say whether a tensor has all values of a reference; one value may be equal by chance."""
-    if tensor.shape != reference.shape or tensor.numel() <= 1 or tensor.layout != torch.strided:
-        return False
-    return not tensor.is_meta and all(
-        bool((widened(tensor[block]).cpu() == widened(reference[block]).cpu()).all())
-        for block in blocks(tuple(reference.shape))
-    )
+_real_path: Final = functools.cache(os.path.realpath)
+
+
+@contextlib.contextmanager
+def profiled(note: Callable[[FrameType, str, object], object] | None) -> Iterator[None]:
+    """Have Python's profiler call a function; None: nothing watches or slows the block."""
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
 
 
 class _Reporter(Protocol):
     """The part of contribbot's pytest plugin that knows the tree, and takes cells."""
 
     folders: Sequence[str]
-    imports: ImportWatch | None
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None: ...
 
@@ -512,8 +462,7 @@ class Grid:
         findings = Findings(cell)
         plugin = request.config.pluginmanager.get_plugin("contribbot-reporter")
         reporter = cast("_Reporter | None", plugin)
-        watch = TreeWatch(reporter.folders, reporter.imports) if reporter else TreeWatch()
-        watch.compare_names(getattr(test, "__globals__", {}))
+        watch = TreeWatch(reporter.folders if reporter else ())
         try:
             for seed in self.seeds:
                 draw = Draw(

@@ -36,32 +36,29 @@ Beside it:
 
 - `tree()`: the folder of the tree under test.
 - `answers(…, answer=…)`: functions that give one answer, for `given`.
-- `devices()`: the devices of this machine, for `pytest.mark.parametrize`.
 - `expect_device("cuda")`: a block in which nothing may run on the CPU, or be copied from or to it.
-- `in_double(function, *args)`: what a function makes of its tensors in float64.
 - `LAYOUTS`, `lay_out`: ways for a tensor to lie in memory; see `contribbot.numerics`.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from contribbot.importing import UnwrittenCheckError, answers, import_file, tree, unwritten
 from contribbot.stand_in import StandInError
 
 if TYPE_CHECKING:
+    from contribbot.fallback.expect import expect_device
     from contribbot.numerics import LAYOUTS, lay_out
-    from contribbot.testing.with_torch import devices, expect_device, in_double
 
 __all__ = [
     "LAYOUTS",
     "StandInError",
     "UnwrittenCheckError",
     "answers",
-    "devices",
     "expect_device",
     "import_file",
-    "in_double",
     "lay_out",
     "tree",
     "unwritten",
@@ -70,12 +67,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import what needs torch when it is asked for."""
-    if name in {"LAYOUTS", "lay_out"}:
-        from contribbot import numerics  # noqa: PLC0415  torch takes seconds
-
-        return getattr(numerics, name)
-    if name in {"devices", "expect_device", "in_double"}:
-        from contribbot.testing import with_torch  # noqa: PLC0415  the same
-
-        return getattr(with_torch, name)
+    late = {"LAYOUTS": "numerics", "lay_out": "numerics", "expect_device": "fallback.expect"}
+    if name in late:
+        return getattr(importlib.import_module(f"contribbot.{late[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

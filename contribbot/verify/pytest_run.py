@@ -27,7 +27,6 @@ from contribbot.model.evidence import HOST_TARGETS
 from contribbot.model.failure import RAISED, Blame, RunFailure
 from contribbot.model.patch import PatchFile
 from contribbot.model.record import CellRecord, FailureRecord, RunnerFault, RunRecord
-from contribbot.numerics.limits import VARIABLE
 from contribbot.verify.job import RunLayout
 from contribbot.verify.runner_fault import runner_fault, signed
 from contribbot.verify.warm import CLIENT, WarmProcesses
@@ -261,7 +260,7 @@ def run_check(
             sandbox=sandbox,
             pass_fds=(fork.channel.fileno(),),
         )
-        done = replace(done, stuck=not fork.end() or done.stuck)
+        fork.end()
     scrub = Scrub(place.tree, folder, *place.python, *place.tools)
     run = read_report(folder / REPORT, done, limit=check.timeout, scrub=scrub)
     run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
@@ -357,7 +356,7 @@ def run_attached(
         stdout=stdout,
     )
     done = process.Supervised(
-        returncode=status, timed_out=False, flooded=False, starved=False, stuck=False, output=b"",
+        returncode=status, timed_out=False, flooded=False, starved=False, output=b"",
         seconds=time.monotonic() - started,
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python, *place.tools)
@@ -420,7 +419,6 @@ def _orders(
         code=str(place.code or ""),
         device=variables.get("CONTRIBBOT_DEVICE", ""),
         modules=str(modules),
-        numbers=VARIABLE in variables,
         attached=attached,
         launches=launches,
     )
@@ -569,11 +567,10 @@ def _ended_badly(
     # A check may print these words without a full disk.
     full = _NO_SPACE.encode() in done.output and (said or not ended or is_full(folder))
     during = f" in {test}" if test else ""
-    held = ", and it has not ended: the kernel holds it" if done.stuck else ""
     signal = process.signal_name(-done.returncode)
     code = done.returncode
     ends = (
-        (done.timed_out, RunFailure.TIMED_OUT, f"hung{during}: killed after {run.limit:g} s{held}"),
+        (done.timed_out, RunFailure.TIMED_OUT, f"hung{during}: killed after {run.limit:g} s"),
         (done.flooded, RunFailure.CRASHED, f"wrote too much output{during}: killed"),
         (full, RunFailure.DISK_FULL, f"the disk is full{during}"),
         (done.starved, RunFailure.NO_MEMORY, f"out of memory{during}: killed by the kernel"),

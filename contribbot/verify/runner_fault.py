@@ -158,8 +158,7 @@ def _wrong(
     if done.timed_out:
         if test.step in {"start", "import"}:
             return runner_fault(RunFailure.PREFLIGHT, f"torch was not imported after {timeout:g} s")
-        held = ", and it has not ended: the kernel holds it" if done.stuck else ""
-        hung = f"a known-good kernel hung: no end after {timeout:g} s ({test.step}){held}"
+        hung = f"a known-good kernel hung: no end after {timeout:g} s ({test.step})"
         return runner_fault(RunFailure.HUNG, hung)
     if done.returncode == 0 and test.step == "end":
         return None

@@ -47,15 +47,12 @@ class Fork:
     channel: socket.socket  # for the program that represents the fork
     _life: int  # a pipe: a byte tells of a fork, the end of the pipe tells of the fork's end
 
-    def end(self) -> bool:
-        """End the fork, if any; return whether the fork has ended."""
+    def end(self) -> None:
+        """End the fork, if any, and wait a limited time for its end."""
         self.channel.close()
         for seconds in (0, process.LAST_WAIT):
-            if not select.select([self._life], [], [], seconds)[0]:
-                return seconds == 0
-            if not os.read(self._life, 1):
-                return True
-        return False
+            if not select.select([self._life], [], [], seconds)[0] or not os.read(self._life, 1):
+                return
 
 
 @dataclass

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from contribbot import process, torch_compile
+from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import BenchSide, arguments, measure
 from contribbot.bench.verdict import BenchResult, Claim, case_record, conclude
@@ -92,7 +92,7 @@ def _measure(
     job: Job, entry: Bench, base: _Spot, patched: _Spot, preflight: PreflightRecord | None
 ) -> Finding:
     fault = None
-    claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds, entry.compile)
+    claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
     sides = base.side("base"), patched.side("patched tree")
     with job.slots.quiet():
         started = time.monotonic()
@@ -119,7 +119,6 @@ def _measure(
         file=entry.file,
         at_least=entry.at_least,
         memory_at_most=entry.memory_at_most,
-        compile=entry.compile,
         threads=_threads(job, entry),
         accelerator={**process.accelerator_environment()},
         too_noisy=result.too_noisy,
@@ -178,10 +177,7 @@ class _Spot:
             {**STEADY, **entry.env},
             threads=_threads(job, entry),
             folder=folder,
-            more={
-                DEVICE_VARIABLE: "cpu" if entry.target in HOST_TARGETS else "cuda",
-                **torch_compile.environment(asked=entry.compile),
-            },
+            more={DEVICE_VARIABLE: "cpu" if entry.target in HOST_TARGETS else "cuda"},
         )
         self.scrub = Scrub(where.tree, folder, *where.python)
 

@@ -15,10 +15,8 @@ from contribbot.compile import cache as build_cache
 from contribbot.compile.build import (
     COPY,
     BuildTools,
-    Launcher,
     Ran,
     build_tools,
-    find_launcher,
     tool_versions,
 )
 from contribbot.compile.toolchain import Lack
@@ -83,7 +81,7 @@ def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
     if missing := missing_for(job, build, target):
         return TreeAnswer(Says.CANNOT, str(missing), lasting=target not in job.machine.targets)
     plan = BuildPlan.of(job, build, target, tree)
-    side = job.children.submit(build_side, job, plan, find_launcher()).result()
+    side = job.children.submit(build_side, job, plan).result()
     if side.absent or (side.error and not is_red(build)):
         return TreeAnswer(Says.OTHER, side.wrong, log=side.log)
     if side.product is not None:
@@ -94,7 +92,7 @@ def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
             outcome=Outcome.PASSED,
             reason="",
             seconds=0,
-            details=_details(plan, find_launcher(), record, record),
+            details=_details(plan, record, record),
         )
         job.results.setdefault("build", []).append(result)
     problems = [side.error] if side.error else []
@@ -132,12 +130,6 @@ class BuildPlan:
             inputs = {"hipified": inputs, "tree": tree} if hipified else inputs
         absent = builds.absent_path(job.store, tree, how if isinstance(how, BuildRecipe) else build)
         return cls(build, target, tree, build_cache.json_digest(inputs), absent, how, hipified)
-
-    @property
-    def cached(self) -> bool:
-        """Whether a compiler cache may stand before the compilers."""
-        # Neither ccache nor sccache can be put before hipcc: torch ignores launchers for hipcc.
-        return isinstance(self.how, BuildRecipe) or self.how.kind != "hip"
 
 
 def _version(job: Job) -> str:
@@ -182,27 +174,24 @@ def _unit(job: Job, build: Build, target: str) -> Unit:
 
 
 def _build_both(job: Job, plans: list[BuildPlan]) -> Finding:
-    launcher, build = find_launcher(), plans[0].build
-    futures = [job.children.submit(build_side, job, plan, launcher) for plan in plans]
+    build = plans[0].build
+    futures = [job.children.submit(build_side, job, plan) for plan in plans]
     base, patched = (future.result() for future in futures)
     outcome, reason = judge_build(build, base, patched)
     sides = base.record(build.name), patched.record(build.name)
-    details = _details(plans[0], launcher, *sides)
+    details = _details(plans[0], *sides)
     lasting = not (base.transient or patched.transient)
     seconds = sum(side.seconds for side in (base, patched) if not side.reused)
     return Finding(outcome, reason, details, lasting=lasting, seconds=seconds)
 
 
-def _details(
-    plan: BuildPlan, launcher: Launcher | None, base: BuildRecord, patched: BuildRecord
-) -> BuildDetails:
+def _details(plan: BuildPlan, base: BuildRecord, patched: BuildRecord) -> BuildDetails:
     build, how = plan.build, plan.how
     return BuildDetails(
         way=build.way,
         expect=build.expect,
         stated_reason=build.reason,
         compilers=() if isinstance(how, BuildRecipe) else tuple(tool_versions(how)),
-        compiler_cache=launcher.name if launcher and plan.cached else "",
         takes=how.takes if isinstance(how, BuildRecipe) else "",
         base=base,
         patched=patched,
@@ -249,7 +238,7 @@ class BuildSide:
         )
 
 
-def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSide:
+def build_side(job: Job, plan: BuildPlan) -> BuildSide:
     """Build one tree, unless its product is in the cache; runs in `children`."""
     if plan.absent:
         return BuildSide(absent=plan.absent)
@@ -260,7 +249,7 @@ def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSid
         # The slot is taken here: a wait for another process's build must not block a bench.
         with job.slots.busy():
             run = _run_recipe if isinstance(plan.how, BuildRecipe) else _compile
-            ran, made = run(job, plan, launcher, folder, into)
+            ran, made = run(job, plan, folder, into)
         log = job.keep_log(ran.output)
         side = BuildSide(
             error=ran.error, lacking=ran.lacking, crash=ran.crash, seconds=ran.seconds,
@@ -289,9 +278,7 @@ def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSid
 _Made = tuple[Ran, build_cache.CachedBuild]
 
 
-def _run_recipe(
-    job: Job, plan: BuildPlan, launcher: Launcher | None, folder: Path, into: Path
-) -> _Made:
+def _run_recipe(job: Job, plan: BuildPlan, folder: Path, into: Path) -> _Made:
     """Run the upstream's own recipe in a copy of the tree."""
     recipe = plan.how
     assert isinstance(recipe, BuildRecipe)  # noqa: S101  `build_side` asked
@@ -301,7 +288,6 @@ def _run_recipe(
         tree=plan.tree,
         values={"jobs": str(job.threads), "target": plan.target, "version": _version(job)},
         machine=job.machine,
-        launcher=launcher,
         timeout=plan.build.timeout or recipe.timeout,
         folder=folder,
         into=into,
@@ -315,9 +301,7 @@ def _run_recipe(
     return ran, build_cache.CachedBuild(0, "", extension=library, python=python)
 
 
-def _compile(
-    job: Job, plan: BuildPlan, launcher: Launcher | None, folder: Path, into: Path
-) -> _Made:
+def _compile(job: Job, plan: BuildPlan, folder: Path, into: Path) -> _Made:
     """Compile the changed kernels alone, hipified where that comes first."""
     build, tools, made = plan.build, plan.how, None
     assert isinstance(tools, BuildTools)  # noqa: S101  `build_side` asked
@@ -341,7 +325,6 @@ def _compile(
         lay,
         support=job.patch.support,
         tools=tools,
-        launcher=launcher if plan.cached else None,
         jobs=job.threads,
         folder=folder,
         into=into,

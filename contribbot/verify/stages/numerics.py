@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from contribbot import torch_compile
 from contribbot.compile.cache import json_digest
-from contribbot.model.checks import Check, ErrorCheck, Numerics
+from contribbot.model.checks import Check, ErrorCheck
 from contribbot.model.evidence import NumericsStageResult, Outcome
 from contribbot.model.patch import Patch
 from contribbot.model.record import (
@@ -57,7 +56,6 @@ def runner_of(entry: Check) -> CheckRunner:
     """Return the runner of a check; a numerics check gets limits and is judged by its cells."""
     if not isinstance(entry, ErrorCheck):
         return CheckRunner()
-    compiled = _is_compiled(entry)
     limits = entry.model_dump(include={"fudge", "floor"})
 
     def add(details: CheckDetails, base: CheckRun, patched: CheckRun) -> NumericsDetails:
@@ -69,12 +67,12 @@ def runner_of(entry: Check) -> CheckRunner:
             cells=CellsRecord(base=_kept(base.cells), patched=_kept(patched.cells)),
             totals=TotalsRecord(base=add_up(base.cells), patched=add_up(patched.cells)),
         )
-        return NumericsDetails(**dict(details), numerics=judged, compile=compiled)
+        return NumericsDetails(**dict(details), numerics=judged)
 
     return CheckRunner(
         judge=lambda _check, base, patched: judge_cells(entry, base, patched),
         vacuous=lambda run: not_shown(entry, run.cells),
-        env={VARIABLE: json.dumps(limits), **torch_compile.environment(asked=compiled)},
+        env={VARIABLE: json.dumps(limits)},
         details=add,
     )
 
@@ -91,12 +89,7 @@ def judge_cells(entry: ErrorCheck, base: CheckRun, patched: CheckRun) -> Judgeme
     if not passed:
         return judgement
     words = summary(entry.fudge, add_up(base.cells), add_up(patched.cells), len(patched.skipped))
-    more = f"; {torch_compile.COMPILED}" if _is_compiled(entry) else ""
-    return replace(judgement, words=words + more)
-
-
-def _is_compiled(entry: ErrorCheck) -> bool:
-    return isinstance(entry, Numerics) and entry.compile
+    return replace(judgement, words=words)
 
 
 def not_shown(entry: ErrorCheck, cells: Sequence[CellRecord]) -> Judgement | None:
