@@ -56,7 +56,7 @@ for step in range(20):
     roots = torch.from_numpy(array).to(device)  # planted: upload
     lengths = torch.tensor([step, 2, 3], **there).to(device)  # planted: upload
     chosen = table[rows]  # planted: upload
-    frame = frames.to(device, non_blocking=True)  # planted: streamed
+    frame = frames.to(device, non_blocking=True)
     loss = (weights * roots).sum() + frame.sum() + chosen.sum() * lengths.sum()
     loss.backward()  # planted: download fallback upload
     largest = scores.argmax(-1).tolist()  # planted: download
@@ -121,8 +121,8 @@ def test_the_planted_lines_are_named_and_no_other(script: Path, device: str) -> 
     expected = planted(PLANTED)
     if device == "standin":
         # It has no pinned memory: that copy is waited for.
-        expected = {(line, kind.replace("streamed", "upload")) for line, kind in expected}
-    found = (*report.findings, *report.streamed)
+        expected.add((PLANTED[: PLANTED.index("non_blocking")].count("\n") + 1, "upload"))
+    found = report.findings
     assert {(each.line, each.kind) for each in found} == expected
     assert {each.file for each in found} == {str(script)}
     lines = PLANTED.splitlines()
@@ -140,7 +140,6 @@ def test_a_program_that_keeps_to_the_gpu_has_an_empty_report(script: Path, devic
     report = watched(script, CLEAN, device)
     assert (report.exit_code, report.unwatched, report.findings) == (0, "", ())
     assert report.gpu_operators > 400
-    assert len(report.streamed) == (device == "cuda")
 
 
 ENDS: Final = {"raise ValueError('late')": 1, "raise SystemExit(7)": 7, "import os; os._exit(9)": 9}
@@ -192,7 +191,7 @@ for _ in range(4):
     y.copy_(x)
     x.copy_(y, non_blocking=True)
 """,
-        {3: {"streamed"}, 4: {"download"}, 5: {"streamed"}},
+        {4: {"download"}},
     ),
     "into other memory, which is waited for": (
         "y = torch.empty(4)\nfor _ in range(4):\n    y.copy_(x * 2, non_blocking=True)",
@@ -239,7 +238,7 @@ def test_what_is_named_on_a_gpu(script: Path, case: str) -> None:
     begin = f"{BEGIN}pin = torch.Tensor.pin_memory\nx = torch.ones(4).to(device)\n"
     report = watched(script, begin + text, "cuda")
     found: dict[int, set[str]] = {}
-    for each in (*report.findings, *report.streamed):
+    for each in report.findings:
         found.setdefault(each.line - begin.count("\n"), set()).add(each.kind)
     assert (report.unwatched, found) == ("", expected)
 

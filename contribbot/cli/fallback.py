@@ -21,7 +21,6 @@ _TITLES: Final = {
     "fallback": "ran on the CPU, with data from the GPU",
     "download": "copied from the GPU, and waited for it",
     "upload": "copied to the GPU in a loop, and waited",
-    "streamed": "no fault: copied between the GPU and pinned memory, without waiting",
 }
 
 
@@ -64,7 +63,7 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
     operators = count(report.gpu_operators, "operator")
     yield f"  {operators} on the GPU, {places} of the program to look at (torch {report.torch})"
     for kind, title in _TITLES.items():
-        rows = [each for each in (*report.findings, *report.streamed) if each.kind == kind]
+        rows = [each for each in report.findings if each.kind == kind]
         if rows:
             yield ""
             yield f"  {title}"

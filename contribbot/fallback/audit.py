@@ -4,14 +4,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
+import linecache
 import re
 import sys
 import sysconfig
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from time import perf_counter_ns
 from types import FrameType
@@ -85,7 +88,7 @@ class Counts:
 def worth_a_line(place: CallSite, counts: Counts) -> bool:
     """Say whether a place is reported: uploads of a program that begins are not."""
     single = counts.rounds < LOOP and not counts.returned
-    return not (single and place.kind in {"upload", "streamed"})
+    return not (single and place.kind == "upload")
 
 
 class Call(NamedTuple):
@@ -212,7 +215,8 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             if not self._is_away(source):
                 self._upload(call, made, source)
         elif self._is_away(source):
-            self._found("download", call, made.nbytes, made)
+            if not self._streams(call, made):
+                self._found("download", call, made.nbytes)
             self._derive(made, frozenset())
         else:
             self._on_host(call, [source], [made])
@@ -246,16 +250,19 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
     def _upload(self, call: Call, made: Tensor, source: Tensor | None = None) -> None:
         """Count an upload, and the places whose results return by it."""
         lineage = None if source is None else self._lineage(source)
-        slot = self._found("upload", call, made.nbytes, source)
-        for place in (*lineage, slot) if lineage is not None else ():
+        waits = source is None or not self._streams(call, source)
+        slots = [self._found("upload", call, made.nbytes)] if waits else []
+        for place in (*lineage, *slots) if lineage is not None else ():
             self.places[place].returned += 1
 
-    def _found(self, kind: str, call: Call, size: int, host: Tensor | None = None) -> CallSite:
+    def _streams(self, call: Call, host: Tensor) -> bool:
+        """Say whether nothing waits for a copy, as between the GPU and pinned memory."""
+        # CUDA Runtime API, "API synchronization behavior"; `strict` counts such a copy as well.
+        asked = bool(call.arguments.get("non_blocking")) and not self._strict
+        return asked and host.is_pinned()
+
+    def _found(self, kind: str, call: Call, size: int) -> CallSite:
         """Count an event at the innermost line of the program, and return the place."""
-        # Nothing waits for a copy between the GPU and pinned memory; a copy from or to other memory
-        # waits (CUDA Runtime API, "API synchronization behavior").
-        if host is not None and call.arguments.get("non_blocking") and host.is_pinned():
-            kind = "streamed"
         found = _line(sys._getframe(1))  # noqa: SLF001  what inspect uses
         if found is None:
             # A thread of autograd's has no frames: the program waits in backward() meanwhile.
@@ -336,3 +343,53 @@ def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
+
+
+@contextlib.contextmanager
+def expect_device(device: torch.device | str, *, allow: Iterable[str] = ()) -> Iterator[None]:
+    """Fail if an operator in the block runs elsewhere, or something is copied to or from the CPU.
+
+    ```python
+    with expect_device("cuda", allow=["aten::_local_scalar_dense", "*/sampling.py:*"]):
+        layer(x).sum().backward()
+    ```
+
+    It is stricter than `contribbot fallback`: work of the CPU counts whatever its data is, and so
+    does a single upload. Views and new tensors are no work. Watched are this thread, and
+    autograd's where it works for this thread; nothing is known of what runs inside one operator or
+    a compiled graph (docs/fallback.md).
+
+    Args:
+        device: Where all is to run: `"cuda"` (any such GPU, under ROCm too), `"cuda:1"`.
+        allow: What may happen all the same: names of operators (`aten::nonzero`), or places
+            (`path.py:12`), each a pattern as `fnmatch` takes it, `*` being any text.
+
+    Raises:
+        AssertionError: Something ran or was copied elsewhere: each operator with its line and how
+            often; or no operator ran on the device at all, so that nothing is shown.
+        ValueError: The device is the CPU, which nothing falls back from.
+    """
+    if torch.device(device).type == "cpu":
+        raise ValueError("expect_device: name an accelerator; nothing falls back from the CPU")
+    __tracebackhide__ = True
+    audit = Audit(str(device), strict=True)
+    patterns = [*allow]
+    audit.push()
+    try:
+        yield
+    finally:
+        audit.pop()
+    left = [
+        f"{place.file}:{place.line}: {place.kind} {place.operator},"
+        f" {counts.count} x: {linecache.getline(place.file, place.line).strip()}"
+        for place, counts in audit.places.items()
+        if not any(
+            fnmatch(text, pattern)
+            for pattern in patterns
+            for text in (place.operator, f"{place.file}:{place.line}")
+        )
+    ]
+    if left:
+        raise AssertionError("\n  ".join([f"not all of it ran on {device}:", *left]))
+    if not audit.gpu_operators:
+        raise AssertionError(f"no operator ran on {device}, so nothing is shown")

@@ -28,7 +28,7 @@ module.start({folder!r}, {path!r}, {device!r})
 class AuditRow(Model):
     """An event at one line of the program, how often, and its cost."""
 
-    kind: str  # fallback, download, upload, streamed
+    kind: str  # fallback, download, upload
     operator: str
     file: str
     line: int
@@ -58,7 +58,6 @@ class FallbackReport(Model):
     gpu_operators: int = 0
     unwatched: str = ""  # why nothing was watched; or empty
     findings: Many[AuditRow] = ()
-    streamed: Many[AuditRow] = ()  # copies from and to pinned memory that nothing waits for
 
 
 def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> FallbackReport:
@@ -104,14 +103,12 @@ def _read(folder: Path, report: FallbackReport) -> FallbackReport:
             "the first Python process ran no operator on a GPU",
         ),
     )
-    rows = sorted(counts.rows, key=lambda row: -row.seconds)
     return report.model_copy(
         update={
             "torch": counts.torch,
             "gpu_operators": counts.gpu_operators or 0,
             "unwatched": next((words for holds, words in causes if holds), ""),
-            "findings": tuple(row for row in rows if row.kind != "streamed"),
-            "streamed": tuple(row for row in rows if row.kind == "streamed"),
+            "findings": tuple(sorted(counts.rows, key=lambda row: -row.seconds)),
         }
     )
 

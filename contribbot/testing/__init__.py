@@ -49,7 +49,7 @@ from contribbot.importing import UnwrittenCheckError, answers, import_file, tree
 from contribbot.stand_in import StandInError
 
 if TYPE_CHECKING:
-    from contribbot.fallback.expect import expect_device
+    from contribbot.fallback.audit import expect_device
     from contribbot.numerics import LAYOUTS, lay_out
 
 __all__ = [
@@ -67,7 +67,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import what needs torch when it is asked for."""
-    late = {"LAYOUTS": "numerics", "lay_out": "numerics", "expect_device": "fallback.expect"}
+    late = {"LAYOUTS": "numerics", "lay_out": "numerics", "expect_device": "fallback.audit"}
     if name in late:
         return getattr(importlib.import_module(f"contribbot.{late[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
