@@ -158,22 +158,6 @@ def _rocm() -> str:
     return next(filter(None, (text_of(Path(root, ".info/version")) for root in roots)), "")
 
 
-def one_gpu(index: int, count: int, *, hip: bool, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that leave a single GPU visible."""
-    names = HIDING if hip else (_CUDA,)
-    name = next((name for name in names if environment.get(name)), "")
-    if not name:
-        return dict.fromkeys(names, str(index)) if count > 1 else {}
-    devices = [device.strip() for device in environment[name].split(",")]
-    if index >= len(devices):
-        raise MachineError(
-            f"{name}={environment[name]}: torch sees {count} GPUs",
-            hint=f"name each GPU once in {name}, or unset it",
-        )
-    # Both variables get the same value: some programs refuse to run where the values differ.
-    return dict.fromkeys(names, devices[index])
-
-
 #: The free space in bytes below which a disk is full.
 _ROOM: Final = 64 * 2**20
 

@@ -50,8 +50,8 @@ class PreflightRecord(Model):
     #: Bytes on the device; 0: unknown.
     memory_free: Count = 0
     memory_total: Count = 0
-    #: The environment variables that make this GPU the only visible GPU.
-    visible: dict[str, str] = Field(default_factory=dict)
+    #: A key of records up to release 0.2.0.
+    visible: dict[str, str] = Field(default_factory=dict, exclude=True)
 
 
 class StageDetails(Model):

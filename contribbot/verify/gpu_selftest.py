@@ -34,7 +34,7 @@ def fail(kind: str, said: str) -> NoReturn:
 
 
 def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
-    """Return the first visible GPU of the target, and its description."""
+    """Return torch's first GPU, which must be of the target, and its description."""
     import torch  # noqa: PLC0415  takes seconds; that step is reported first
 
     this = f"torch {torch.__version__}"
@@ -50,19 +50,15 @@ def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
         hidden = (f": {name} is {value or 'empty'}" for name, value in values.items()
                   if value in {"", "-1"})  # fmt: skip
         fail("gpu-not-visible", f"{this} sees no GPU{next(hidden, '')}")
-    seen = []
-    for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        arch = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
-        if torch.version.hip is None:
-            arch = f"sm_{properties.major}{properties.minor}"
-        seen.append(arch)
-        if target in {"cuda", arch}:
-            return torch.device("cuda", index), {
-                "device": properties.name, "arch": arch,
-                "index": index, "devices": torch.cuda.device_count(),
-            }  # fmt: skip
-    fail("gpu-not-visible", f"{this} sees {', '.join(seen)}, not {target}")
+    properties = torch.cuda.get_device_properties(0)
+    arch = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
+    if torch.version.hip is None:
+        arch = f"sm_{properties.major}{properties.minor}"
+    if target not in {"cuda", arch}:
+        name = f"{'CUDA' if torch.version.hip is None else 'HIP'}_VISIBLE_DEVICES"
+        fail("gpu-not-visible", f"{this} sees {arch} first, not {target}: {name} can name another")
+    devices = torch.cuda.device_count()
+    return torch.device("cuda", 0), {"device": properties.name, "arch": arch, "devices": devices}
 
 
 def work(device: torch.device) -> None:

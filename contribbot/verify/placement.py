@@ -40,8 +40,7 @@ def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> Ru
     python = (job.overlays.get(f"{tree}{copy or ''}", over).folder,) if laid else roots
     # Code may read the version of its own package, which is not installed.
     version = {"CONTRIBBOT_VERSION": job.patch.pin.tag.removeprefix("v")}
-    shown = {**version, **job.preflights.shown(what.target)}
-    return RunLayout(tree=folder, python=python, env={**env, **shown})
+    return RunLayout(tree=folder, python=python, env={**env, **version})
 
 
 def place_without_change(

@@ -7,15 +7,15 @@ import importlib.util
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel
 
 from contribbot import process
-from contribbot.machine.machine import absent_gpu, one_gpu
+from contribbot.machine.machine import absent_gpu
 from contribbot.model.evidence import ON_HARDWARE, Machine, StageResult
 from contribbot.model.failure import RunFailure, sign_in
 from contribbot.model.record import PreflightRecord, RunnerFault
@@ -81,7 +81,6 @@ class _SelfTest(BaseModel):
     runtime: str = ""
     device: str = ""
     arch: str = ""
-    index: int | None = None
     devices: int = 0
     memory_free: int = 0
     memory_total: int = 0
@@ -93,9 +92,6 @@ class Preflight:
 
     fault: RunnerFault | None
     record: PreflightRecord
-    #: The variables that make the tested GPU the only visible GPU; empty: the only GPU, or an
-    #: unknown GPU.
-    shown: Mapping[str, str] = field(default_factory=dict)
 
 
 def fly(
@@ -105,7 +101,6 @@ def fly(
     *,
     device: str = "cuda",
     timeout: float = TIMEOUT,
-    shown: Mapping[str, str] | None = None,
 ) -> Preflight:
     """Run the known-good kernel on a target."""
     drivers = (
@@ -118,11 +113,10 @@ def fly(
         absent = record.model_copy(update={"not_run": "torch is not installed"})
         return Preflight(None, absent)
     here = {"HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": process.own_path()}
-    env = process.clean_environment({**here, **(shown or {})})
     done = process.supervise(
         [sys.executable, "-B", "-m", "contribbot.verify.gpu_selftest", device, target],
         cwd=folder,
-        env=env,
+        env=process.clean_environment(here),
         timeout=timeout,
     )
     output = done.output.decode("utf-8", "replace")
@@ -132,23 +126,9 @@ def fly(
             lines |= json.loads(row)
     test = _SelfTest.model_validate(lines)
     wrong = _wrong(done, test, output, timeout)
-    seen = test.model_dump(exclude={"step", "fault", "said", "index"})
-    seen |= {
-        "passed": wrong is None,
-        "seconds": round(done.seconds, 1),
-        "visible": {**(shown or {})},
-    }
-    record = record.model_copy(update=seen)
-    if shown is not None:
-        return Preflight(wrong, record, shown)
-    if wrong is not None or test.index is None or not test.devices:
-        return Preflight(wrong, record)
-    hip = test.runtime.startswith("HIP")
-    alone = one_gpu(test.index, test.devices, hip=hip, environment=env)
-    if test.devices > 1:
-        # Later runs see this GPU alone, and so does the pre-flight.
-        return fly(target, machine, folder, device=device, timeout=timeout, shown=alone)
-    return Preflight(None, record, alone)
+    seen = test.model_dump(exclude={"step", "fault", "said"})
+    seen |= {"passed": wrong is None, "seconds": round(done.seconds, 1)}
+    return Preflight(wrong, record.model_copy(update=seen))
 
 
 def _wrong(
@@ -221,17 +201,8 @@ class Preflights:
             self._last[target] = Preflight(blamed, now.record.model_copy(update={"passed": False}))
         raise RunnerFaultError(blamed, self._last[target].record)
 
-    def shown(self, target: str) -> Mapping[str, str]:
-        """Return the variables that make the GPU of a target the only visible GPU."""
-        first = self._first.get(target)
-        return first.shown if first is not None else {}
-
     def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
-        # The same GPU each time: a sound second GPU does not clear the first GPU.
-        shown = self.shown(target) or None
-        return fly(
-            target, machine, folder(), device=self._device, timeout=self._timeout, shown=shown
-        )
+        return fly(target, machine, folder(), device=self._device, timeout=self._timeout)
 
 
 def _taken(before: Preflight, now: Preflight) -> RunnerFault | None:
