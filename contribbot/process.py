@@ -92,6 +92,8 @@ log: Final = logging.getLogger("contribbot.process")
 
 _children: set[subprocess.Popen[bytes]] = set()
 _children_lock = threading.Lock()
+#: Killed programs that did not end: Python warns of a lost object of a running program.
+_stuck: Final[list[subprocess.Popen[bytes]]] = []
 #: Seconds of the wait for a killed program, which the kernel holds while a driver or a network's
 #: disk does not answer. Actions gives a cancelled job 7.5 seconds.
 LAST_WAIT: Final = 5.0
@@ -141,6 +143,7 @@ def reap(child: subprocess.Popen[bytes]) -> None:
         child.wait(LAST_WAIT)
     except subprocess.TimeoutExpired:
         log.warning("process %d was killed and does not end: the kernel holds it", child.pid)
+        _stuck.append(child)
 
 
 def stop() -> None:

@@ -385,8 +385,6 @@ def test_what_raises_is_the_cases_own_trouble(
          "a: fails on both sides: TypeError: prepare() gave a list, not a tuple"),
         ("def cases():\n    yield bench.Case('b', tuple, work)",
          "no case matches '^a': the file has b"),
-        ("def cases():\n    yield bench.Case('a', tuple, work, device='cuda')",
-         "a: fails on both sides: ValueError: it computes on cuda, and the bench is for cpu"),
         ("def cases():\n    yield bench.Case('a', tuple, lambda: work(9))",
          "a: memory_at_most: memory is measured on a GPU only"),
     ],

@@ -29,7 +29,7 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.record import CaseVerdict, MeasuredCase
 from tests.records import seen
 
-INFO = CaseInfo(name="case", device="cuda", bytes_moved=None, flops=None)
+INFO = CaseInfo(name="case", bytes_moved=None, flops=None)
 
 
 @pytest.mark.parametrize(

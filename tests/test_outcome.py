@@ -11,7 +11,7 @@ from contribbot.verify.patch_verdict import judge, open_targets, unmet, verdict_
 from contribbot.verify.run import exit_code
 from tests.records import seen
 
-INFO = CaseInfo(name="case", device="cpu", bytes_moved=None, flops=None)
+INFO = CaseInfo(name="case", bytes_moved=None, flops=None)
 HERE = frozenset({"any", "cpu"})
 RED = seen("reproduce", red="5 == 6")
 BENCH = seen("bench", outcome=Outcome.UNAVAILABLE, too_noisy=True)

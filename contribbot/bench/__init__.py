@@ -40,17 +40,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
-
-#: Where a case computes. A HIP device is `cuda` too, as torch calls it.
-Device: TypeAlias = Literal["cpu", "cuda"]
+from dataclasses import dataclass
+from typing import Final, Literal
 
 #: Set by the stage in both processes: the device that the entry's `requires` asks for.
 DEVICE_VARIABLE: Final = "CONTRIBBOT_BENCH_DEVICE"
 
 
-def device() -> Device:
+def device() -> Literal["cpu", "cuda"]:
     """Return the device that this bench is about: `cpu` or `cuda`.
 
     It follows from the entry's `requires` in `patch.toml`, so that one file can serve an
@@ -89,7 +86,6 @@ class Case:
         bytes_moved: Bytes that the work must at least read and write, shown as bytes a second.
         flops: Operations of the work (a multiply-add counts two), shown as operations a second.
         not_compared: Ignored; files of the last release state it.
-        device: Where `run` computes; by default where the entry asks for.
         control: Whether the case is a yardstick without code of the tree, such as a copy: measured
             and shown, and the claim is not about it.
         graph: Whether a CUDA (HIP) graph of a call is timed, so that launches do not count. `run`
@@ -102,7 +98,6 @@ class Case:
     bytes_moved: int | None = None
     flops: int | None = None
     not_compared: str = ""
-    device: Device = field(default_factory=device)
     control: bool = False
     graph: bool = False
 
@@ -118,4 +113,4 @@ class Case:
         return inputs
 
 
-__all__ = ["Case", "Device", "byte_count", "device"]
+__all__ = ["Case", "byte_count", "device"]

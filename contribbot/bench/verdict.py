@@ -31,7 +31,6 @@ class CaseInfo(Model):
     """A case as its file describes it."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    device: Literal["cpu", "cuda"]
     bytes_moved: Amount | None
     flops: Amount | None
     control: bool = False
@@ -336,7 +335,7 @@ def case_record(case: CaseResult) -> BenchCase:
         text=case.text,
         base=CaseSide(peak_bytes=case.base.memory, input_sets=case.base.sets),
         patched=CaseSide(peak_bytes=case.patched.memory, input_sets=case.patched.sets),
-        **info.model_dump(exclude={"name", "device"}),
+        **info.model_dump(exclude={"name"}),
     )
     if ratio is None:
         return known

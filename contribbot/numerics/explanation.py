@@ -425,7 +425,14 @@ class _Search:
         low, high = ((centre + sign * reach).to(self.dtype).float() for sign in (-1, 1))
         a, b = self.a[units].float(), self.b[units].float()
         inside = (low <= a) & (a <= high) & (low <= b) & (b <= high)
-        return _Cause(Confidence.SIZE, nearest, nearest) if bool(inside.all()) else None
+        # Where nearly all rows grow, or nearly all shrink, an epsilon or a scale differs.
+        before, after = (side.double().reshape(-1, self.shape[-1]) for side in (self.a, self.b))
+        signs = ((after - before) * before).nansum(1).sign()
+        signs = signs[signs != 0]
+        one_way = len(signs) >= _FEWEST and abs(float(signs.mean())) > 2 * _ENOUGH - 1
+        if one_way or not bool(inside.all()):
+            return None
+        return _Cause(Confidence.SIZE, nearest, nearest)
 
     def noise(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
         """Return how far orders of summation and small roundings may move units of a result."""
