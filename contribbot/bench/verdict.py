@@ -28,7 +28,7 @@ Amount = Annotated[int, Field(gt=0, lt=2**63)]
 
 
 class CaseInfo(Model):
-    """A case as its file describes it."""
+    """The description of a case by its file."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     bytes_moved: Amount | None
@@ -75,7 +75,7 @@ class Spread:
         return self.low <= 1 <= self.high
 
     def over_sessions(self) -> Spread:
-        """Return it with what sessions differ by: independent of the rest, so as squares add up."""
+        """Return the spread with the differences between sessions, which add up as squares."""
         down, up = (
             math.exp(math.hypot(math.log(self.median / end), SESSIONS))
             for end in (self.low, self.high)
@@ -119,7 +119,7 @@ class Measurements:
 
 @dataclass
 class CaseResult:
-    """One case: what was measured, what it says of the claim and why."""
+    """One case: its measurements, its verdict on the claim, and the reason."""
 
     info: CaseInfo
     base: Measurements = field(default_factory=Measurements)
@@ -166,7 +166,7 @@ class CaseResult:
         return short(patched / base)
 
     def settle(self, verdict: CaseVerdict, text: str, *, lasting: bool = True) -> None:
-        """Set the verdict and why; a control stays one."""
+        """Set the verdict and the reason; a control stays a control."""
         if self.info.control:
             verdict, text = CaseVerdict.CONTROL, f"a control: {text}"
         self.verdict, self.text, self.lasting = verdict, text, lasting
@@ -196,7 +196,7 @@ class BenchResult:
 
     @property
     def words(self) -> list[str]:
-        """The words of all processes that did not do what they were asked."""
+        """The messages of all processes that failed at a request."""
         return [*self.errors, *itertools.chain(*(case.errors for case in self.cases))]
 
     def of(self, *verdicts: CaseVerdict) -> list[CaseResult]:
@@ -211,7 +211,7 @@ class BenchResult:
 
 
 def short(value: float) -> float:
-    """Return a number as a record keeps it: what follows from it can be computed again."""
+    """Return a number with the digits that a record keeps."""
     return float(f"{value:.{_DIGITS}g}")
 
 

@@ -159,7 +159,7 @@ class Arithmetic:
         return self._added(left * right, order, 1)
 
     def _added(self, terms: torch.Tensor, order: str, size: int) -> torch.Tensor:
-        """Return the sum of terms, so many at a time: those of float64 are added unrounded."""
+        """Return the sum of terms, so many at a time; terms of float64 are added unrounded."""
         if order == "exact":
             return self.single(terms.double().sum(0))
         index, combine = _arranged(order, len(terms))
@@ -227,7 +227,7 @@ def fma(left: torch.Tensor, right: torch.Tensor, addend: torch.Tensor) -> torch.
 
 
 def _to(values: torch.Tensor, name: str) -> torch.Tensor:
-    """Return values rounded to bfloat16 or float16, if it is one of those."""
+    """Return values rounded to bfloat16 or float16; another name rounds nothing."""
     return values.to(_DTYPES[name]).float() if name in _DTYPES else values
 
 

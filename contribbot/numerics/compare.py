@@ -138,7 +138,7 @@ class _Comparison:
         return f"a constant would pass: {advice}" if constant and self.elements >= _ROW else ""
 
     def record(self, name: str, seed: int) -> OutputRecord:
-        """Return it as the record of one seed."""
+        """Return the comparison as the record of one seed."""
         why = "" if self.complaint else self._nothing() or self.why_vacuous
         facts = {**vars(self), "name": name, "worst_seed": seed, "why_vacuous": why}
         facts["vacuous"] = int(bool(why))
@@ -316,7 +316,7 @@ def require_references(reference: object, same_precision: object) -> None:
 
 
 def _wide_pair(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Widen two blocks, on their device, or on the CPU where they lie apart."""
+    """Widen two blocks, on their device, or on the CPU where the devices differ."""
     if left.device != right.device:
         left, right = left.cpu(), right.cpu()
     return widened(left), widened(right)

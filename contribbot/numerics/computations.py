@@ -55,7 +55,7 @@ class Computation:
 
 
 def _sensible(choice: Arithmetic) -> Arithmetic:
-    """Return a choice without what makes no difference in it."""
+    """Return a choice with the usual value where another value makes no difference."""
     if choice.softmax != "whole":
         # Tiles keep no scores. A matrix unit takes weights as short as the result; sums move none.
         choice = replace(

@@ -67,7 +67,7 @@ class Error(NamedTuple):
 
 
 class Unexplained(Model):
-    """Rows, columns, groups or elements whose difference a cause leaves as it is."""
+    """Rows, columns, groups or elements whose difference a cause does not explain."""
 
     kind: LineKind
     numbers: tuple[Integers, ...]  # the first of them
@@ -157,7 +157,7 @@ class Explanation(Model):
 
 
 class _Trial(NamedTuple):
-    """An arithmetic, which elements of A and B it gives bit for bit, and how far it is off."""
+    """An arithmetic, the elements of A and B that it gives bit for bit, and its distances."""
 
     arithmetic: Arithmetic
     a: torch.Tensor
@@ -341,7 +341,7 @@ class _Search:
         return _Trial(arithmetic, a, b, *(_distance(rounded, side) for side in sides))
 
     def result(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
-        """Return units of the result before they are rounded to its dtype."""
+        """Return units of the result before the rounding to the result's dtype."""
         part = self.computation.part(self.inputs, torch.arange(1) if self.whole else units)
         result = self.computation.run(part, arithmetic, **self.parameters)
         return result.reshape(-1, 1)[units] if self.whole else result.reshape(len(units), -1)
@@ -452,7 +452,7 @@ class _Search:
         return _SPREAD * torch.maximum(torch.maximum(spread, spread.median()), unit)
 
     def unexplained(self, cause: _Cause) -> Iterator[Unexplained]:
-        """Yield the rows, columns and groups, or else elements, that a cause leaves as they are."""
+        """Yield the rows, columns and groups, or else elements, that a cause does not explain."""
         units = self.sample(min(len(self.a), max(_FEWEST, _CHECKED // self.cost)))
         moved = torch.full(self.a.shape, torch.nan, dtype=torch.float64)
         left = moved.clone()
@@ -509,7 +509,7 @@ def _kind(arithmetic: Arithmetic) -> Arithmetic:
 
 
 def _accumulated(arithmetic: Arithmetic) -> Arithmetic:
-    """Return the arithmetic in the order of its kind, or in one that has parts to round."""
+    """Return the arithmetic in the order of its kind, or in an order with parts to round."""
     if arithmetic.accumulate == "float32":
         return _kind(arithmetic)
     return replace(arithmetic, order="blocks of 32")

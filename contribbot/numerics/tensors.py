@@ -1,4 +1,4 @@
-"""Tensors: how they lie in memory, seen block by block, widened, and as bits."""
+"""Tensors: layouts in memory, blocks, values in float64, bits and digests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def blocks(shape: tuple[int, ...], limit: int = BLOCK) -> Iterator[Block]:
-    """Cut a shape into blocks of at most `limit` elements, in order; an empty one has none."""
+    """Cut a shape into blocks of at most `limit` elements, in order; an empty shape has none."""
     if math.prod(shape) <= limit:
         if math.prod(shape):
             yield ()
@@ -116,7 +116,7 @@ def digest(*tensors: torch.Tensor) -> str:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """View a tensor as integers; a complex one as two for each element."""
+    """View a tensor as integers; a complex tensor as two integers for each element."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     if plain.is_complex():
         plain = torch.view_as_real(plain)
