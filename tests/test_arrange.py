@@ -92,6 +92,11 @@ def test_what_is_split_off_has_a_title_of_its_own(queue: Toy, program: Program) 
         title, subject, f"{subject}: rest",
     ]  # fmt: skip
     assert subject != title
+    # Files that stay as they are get numbers of their own where two would have one.
+    for name in ("rest", "more"):
+        assert program("queue", "fold", name, "area" if name == "more" else "more").code == 0
+    names = [file.name for file in load_queue(queue.queue).patch("area").files]
+    assert [name.partition("-")[0] for name in names] == ["0001", "0002", "0003"]
 
 
 def test_history_tells_what_was_done(queue: Toy, program: Program) -> None:

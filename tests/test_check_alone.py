@@ -78,6 +78,7 @@ def test_what_is_wrong_with_a_check(
     toy.put_queue(["area"])
     ran = contribbot(toy.queue, "check", "area")
     assert said in ran.out
+    assert ("To record it" in ran.out) == (code == 0)
     assert ran.code == code, ran.out
 
 

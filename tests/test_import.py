@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import quopri
+import re
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,20 @@ def test_a_branch_of_a_clone(toy: Toy, mine: Path) -> None:
     assert [one.outcome for one in report.stages if one.stage in {"apply", "style"}] == [
         "passed", "passed",
     ]  # fmt: skip
+
+
+def test_a_branch_of_a_work_tree_that_edit_made(toy: Toy, tmp_path: Path) -> None:
+    toy.put_patch("readme", patch=toy.format_patch({"README": "mine\n"}), files=("README",))
+    tree = tmp_path / "tree"
+    assert contribbot(toy.queue, "edit", "readme", "--at", tree).code == 0
+    git(tree, "checkout", "-q", "-b", "fix", "refs/contribbot/base")
+    commit(tree, "Multiply the sides", {"src/toy/area.py": FIXED})
+    # As of a source archive, whose tree has a commit of its own.
+    place = toy.queue / "patches/queue.toml"
+    place.write_text(re.sub(r"(?m)^commit = .*\n", "", place.read_text()))
+    ran = contribbot(toy.queue, "new", "area", tree, "fix")
+    assert ran.code == 0, ran.err
+    assert reloaded(toy).patch("area").paths == ("src/toy/area.py",)
 
 
 def test_settings_of_the_clone_have_no_effect(mine: Path, tmp_path: Path) -> None:

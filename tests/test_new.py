@@ -130,7 +130,7 @@ def test_which_of_several_pins(toy: Toy) -> None:
         assert settle(load_queue(toy.queue), Wish("area", "T", pin=pin)).pin.tag == "v2.0"
     with pytest.raises(UsageError, match="which pin") as caught:
         new(toy, "area", pin="toy")
-    assert caught.value.hint == "name it, such as --pin 'toy v2.0'"
+    assert caught.value.hint == "name one of them with --pin"
     create(load_queue(toy.queue), Wish("area", "T", pin="v2.0"))
     new(toy, "upper", depends_on=("area",))
     assert load_queue(toy.queue).specs["upper"].pin == "v2.0"

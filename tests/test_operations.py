@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -101,21 +102,32 @@ def patch_files(queue: Toy) -> dict[str, bytes]:
     return {path: content for path, content in files(queue).items() if path.startswith("patches/")}
 
 
-def test_what_was_changed_by_hand_is_in_the_log(queue: Toy, program: Program) -> None:
+def test_a_change_by_hand_is_never_taken_back(queue: Toy, program: Program) -> None:
     assert program("queue", "reorder", "readme", "--before", "area").code == 0
     place = queue.queue / "patches/queue.toml"
-    mine = place.read_bytes() + b"# mine\n"
-    place.write_bytes(mine)
+    logged, before = place.read_bytes(), files(queue)
+    for other in (b"# mine\n", b"<<<<<<< HEAD\n"):
+        place.write_bytes(logged + other)
+        ran = program("undo")
+        assert (ran.code, place.read_bytes()) == (2, logged + other), ran.err
+    assert "a merge conflict" in ran.err
+    place.write_bytes(logged + b"# mine\n")
+    said = program("undo").err
+    assert "queue.toml has changed since 'reorder readme', by hand or by git" in said
+    (shown,) = re.findall(r"git show (\S+) prints", said)
+    assert git(queue.queue, "show", shown) == logged
+    # Files that the operation did not change may have changed; the log has them.
+    place.write_bytes(logged)
     queue.put("patches/area/notes.txt", "kept\n")
-    ran = program("undo")
-    assert "changed by hand since, and in the log as they were: patches/queue.toml" in ran.out
+    assert program("undo").code == 0
     assert (queue.queue / "patches/area/notes.txt").read_text() == "kept\n"
+    assert files(queue) != before
     rows = program("queue", "log").out.splitlines()
     assert [row.split("  ")[2].strip() for row in rows] == [
-        "undo: reorder readme", "changed by hand", "reorder readme",
-    ]  # fmt: skip
-    commit = rows[1].split()[2]
-    assert git(queue.queue, "show", f"{commit}:patches/queue.toml") == mine
+        "undo: reorder readme",
+        "changed by hand",
+        "reorder readme",
+    ]
     assert program("queue", "log", "area").out.count("changed by hand") == 1
     document = program("queue", "log", "--json").json()
     assert dig(document, "operations", 0, "summary") == "undo: reorder readme"

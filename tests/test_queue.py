@@ -74,6 +74,7 @@ SAME = 'name = "same"'
         ('file = "test_red.py"', 'file = "test_rd.py"', "no such file (did you mean test_red.py?)"),
         ('expect = "pass-to-pass"', 'expect = "maybe"', ":19: checks[1].expect: "),
         (SAME, f'{SAME}\nrequires = "cpu"', "checks[1].requires: write a list: ['cpu']"),
+        (SAME, f"{SAME}\n[emulated]", "emulated: write [[emulated]]"),
         (SAME, f"{SAME}\ntypo = 1", ":18: checks[1].typo: there is no such key"),
         (SAME, f'{SAME}\nrequires = ["cpu", "gfx942"]', "name exactly one of cpu, cuda or a gfx"),
         (SAME, 'name = "red"', "checks: red is there twice"),
@@ -307,7 +308,6 @@ AREA = "src/toy/area.py"
             ("passed", "a line that is not UTF-8"),
         ),
         ({AREA: FIXED}, (AREA,), ("passed", "no Signed-off-by, which this upstream asks for")),
-        ({AREA: FIXED}, (AREA,), ("unavailable", "the compile k names csrc/k.hip: no file of")),
     ],
 )
 def test_style_looks_at_the_change(
@@ -321,14 +321,22 @@ def test_style_looks_at_the_change(
     if "Signed-off-by" in said:
         toy.put("upstreams/toy.toml", toy.upstream_toml("sign_off = true"))
     toy.put_patch(patch=toy.format_patch(changes), files=files, checks="")
-    if "the compile k" in said:
-        toml = toy.queue / "patches/area/patch.toml"
-        kernel = '[[compile]]\nname = "k"\nexpect = "pass-to-pass"\nsource = "csrc/k.hip"\n'
-        toml.write_text(f"{toml.read_text()}\n{kernel}")
     toy.put_queue(["area"])
     style = program("verify", "area", "--json").stages()["style"]
     assert said in style.reason
     assert style.outcome == outcome
+
+
+def test_a_source_that_the_patched_tree_lacks_ends_before_anything_runs(
+    toy: Toy, program: Program
+) -> None:
+    kernel = '[[compile]]\nname = "k"\nexpect = "pass-to-pass"\nsource = "src/toy/arae.py"\n'
+    toy.put_patch(checks=kernel)
+    toy.put_queue(["area"])
+    ran = program("verify", "area")
+    assert ran.code == 2
+    assert "k: the patched tree has no src/toy/arae.py (did you mean area.py?)" in ran.err
+    assert not (toy.queue / "evidence").exists()
 
 
 def test_style_names_a_link_that_became_a_file(toy: Toy, program: Program) -> None:

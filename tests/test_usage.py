@@ -196,6 +196,10 @@ pin ad toy v1 | no such command 'ad' (did you mean 'add'?); see `contribbot pin 
 runners workflows instal | no such command 'instal' (did you mean 'install'?)
 verify --nonsense | no such option: --nonsense; see `contribbot verify -h`
 verify --jbos 1 | no such option: --jbos (did you mean --jobs?); see
+check area --require cpu | no such option: --require; --require is an option of `contribbot verify`
+check area -k sum | no such option: -k; pytest's options follow `--`: contribbot check PATCH -- -k
+split area more | no such command 'split'; see `contribbot queue split -h`
+verify area --require emulate:gfx942 | no entry of area is for it (did you mean gfx942?)
 --debgu queue list | no such option: --debgu (did you mean --debug?); see
 verify area --require gfx94 | --require gfx94: no entry of area is for it (did you mean gfx942?)
 verify area --require gfx9999 | --require gfx9999: no entry of area is for it (did you mean gfx950?)

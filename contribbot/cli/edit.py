@@ -223,9 +223,8 @@ def refresh_lines(done: Refreshed) -> list[Block]:
 
 
 def reversal_lines(done: arrange.Reversal) -> list[Block]:
-    """Return the operation that was taken back, and the edits that went with the operation."""
-    lines = [f"taken back: {done.operation} ({count(len(done.files), 'file')})"]
-    if done.edited:
-        names = ", ".join(done.edited)
-        lines.append(f"changed by hand since, and in the log as they were: {names}")
-    return [*lines, "`contribbot undo` again brings it back; `contribbot queue log` lists all"]
+    """Return the operation that was taken back, and how the operation comes back."""
+    return [
+        f"taken back: {done.operation} ({count(len(done.files), 'file')})",
+        "`contribbot undo` again brings it back; `contribbot queue log` lists all",
+    ]

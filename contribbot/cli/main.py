@@ -188,9 +188,32 @@ class LazyGroup(TyperGroup):
         except exceptions.UsageError as error:
             # The context knows how far the words were understood, groups and all.
             path = error.ctx.command_path if error.ctx else f"contribbot {_called(sys.argv[1:])}"
-            sys.exit(explain_usage(error.format_message(), path.partition(" ")[2]))
+            name = path.partition(" ")[2]
+            sys.exit(explain_usage(error.format_message(), name, _elsewhere(error, name)))
         except typer.Abort:
             sys.exit(explain(KeyboardInterrupt(), debug=False))
+
+
+def _elsewhere(error: exceptions.UsageError, name: str) -> str:
+    """Return the next step where another command, or pytest, has the option or the name."""
+    if isinstance(error, exceptions.NoSuchOption):
+        option = error.option_name
+        if name == "check" and not option.startswith("--"):
+            return f"pytest's options follow `--`: contribbot check PATCH -- {option}"
+        owners = [
+            path
+            for path, (place, _) in COMMANDS.items()
+            if place and any(option in param.opts for param in _command(path).params)
+        ]
+        return f"{option} is an option of `contribbot {owners[0]}`" if owners else ""
+    wrong = error.message.partition("'")[2].partition("'")[0]
+    owner = next((path for path in COMMANDS if path.endswith(f" {wrong}")), "")
+    return f"see `contribbot {owner} -h`" if owner and "such command" in error.message else ""
+
+
+def _command(path: str) -> Command:
+    group, _, name = path.rpartition(" ")
+    return _Commands(f"{group} " if group else "", [])[name]
 
 
 def _called(words: Sequence[str]) -> str:

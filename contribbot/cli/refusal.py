@@ -77,7 +77,7 @@ def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
     return code
 
 
-def explain_usage(message: str, name: str) -> int:
+def explain_usage(message: str, name: str, elsewhere: str = "") -> int:
     """Print a fault of the command line in one line, worded as contribbot's own errors."""
     text = re.sub(r"\. (Did you mean .*\?)$", r" (\1)", message).removesuffix(".")
     text = re.sub(r"Possible options: (--[\w-]+)[^)]*", r"did you mean \1?", text)
@@ -88,6 +88,8 @@ def explain_usage(message: str, name: str) -> int:
         text = f"{wrong} is gone"
     elif text == "missing argument 'RELEASE'":
         advice = "give name and version apart: contribbot pin add sglang 0.5.10.post1, or newest"
+    elif elsewhere:
+        text, advice = text.partition(" (")[0].partition(";")[0], elsewhere
     error = UsageError(text, hint=advice or f"see `contribbot {f'{name} ' if name else ''}-h`")
     return explain(error, debug=False, as_json="--json" in sys.argv)
 

@@ -140,7 +140,7 @@ class RuleCode(enum.Enum):
     LONG = (
         FAILED,
         "{words} words {place}, and {most} may be",
-        f"say less in summary, claims, root_cause and solution of {_TABLE}",
+        f"say less in problem, root_cause and solution, or in summary and claims of {_TABLE}",
     )
     TEXT = PASSED, "{words} words of {most}, {visible} seen at once, {template}"
 

@@ -44,7 +44,8 @@ def check_form(name: str, content: bytes) -> None:
                 f"{name}:{number}: CRLF line endings", hint=f"{AGAIN}, core.autocrlf off"
             )
         if row.startswith((b"<<<<<<< ", b">>>>>>> ")):
-            raise QueueError(f"{name}:{number}: {CONFLICT}", hint=BOTH_SIDES)
+            hint = "take one side whole: git checkout --ours or --theirs"
+            raise QueueError(f"{name}:{number}: {CONFLICT}", hint=hint)
     if rows[-1]:
         line = len(rows)
         raise QueueError(f"{name}:{line}: no newline at the end, so it may be cut off", hint=AGAIN)
@@ -212,8 +213,8 @@ def keep_unchanged(
         old[at] if at < min(len(old), len(old_commits)) and old_commits[at] == commit else file
         for at, (file, commit) in enumerate(zip(new, new_commits, strict=True))
     ]
-    names = [file.name for file in files]
-    if names == sorted(set(names)):
+    numbers = [file.name.partition("-")[0] for file in files]
+    if numbers == sorted(set(numbers)):
         return tuple(files)
     return tuple(
         PatchFile(fresh.name, file.content) for fresh, file in zip(new, files, strict=True)

@@ -208,13 +208,12 @@ class Reversal(Model):
 
     operation: str
     files: tuple[str, ...]
-    #: Files that were changed by hand since; that state is in the log.
-    edited: tuple[str, ...] = ()
 
 
 def undo(folder: Path) -> Reversal:
     """Take back the last operation on the queue; after an undo, that undo."""
     with hold_queue(folder):
+        load_queue(folder)  # A queue that cannot be read, as in a merge conflict, stays as it is.
         inverse = OperationLog.require(folder).inverse()
         change = Transaction(folder, f"undo: {inverse.summary}")
         for path, content in inverse.files.items():
@@ -231,7 +230,7 @@ def undo(folder: Path) -> Reversal:
             history.record(record, name, patch.files, patch.pin, why="undo", below=below)
         record.commit()
     files = tuple(sorted(inverse.files))
-    return Reversal(operation=inverse.summary, files=files, edited=inverse.edited)
+    return Reversal(operation=inverse.summary, files=files)
 
 
 def restore(

@@ -29,6 +29,7 @@ from contribbot.queue.new import Wish, add, begun_check, settle
 from contribbot.queue.refresh import declared_paths
 from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin, with_dependencies
 from contribbot.queue.transaction import transaction
+from contribbot.queue.worktree import BASE_REF
 from contribbot.run_folder import run_folder
 
 _SHA1: Final = 40
@@ -102,7 +103,8 @@ def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str,
     if dots:
         below = _commit(clone, lower or "HEAD")
     else:
-        names = [pin.commit, f"refs/tags/{pin.tag}"] if pin is not None else []
+        # A work tree that `edit` made knows its base, and no tag.
+        names = [BASE_REF, *((pin.commit, f"refs/tags/{pin.tag}") if pin is not None else ())]
         asks = (("--verify", "--quiet", f"{name}^{{commit}}") for name in names if name)
         known = (_rev_parse(clone, *ask) for ask in asks)
         below = next(filter(None, known), "")

@@ -83,7 +83,9 @@ def read_model(path: Path, model: type[M]) -> M:
         plain = {
             "extra_forbidden": "there is no such key"
             + did_you_mean(str(location[-1]) if location else "", _key_names(model)),
-            "tuple_type": f"write a list: [{str(first['input'])[:_SHOWN]!r}]",
+            "tuple_type": f"write [[{'.'.join(map(str, location))}]]"
+            if isinstance(first["input"], dict)
+            else f"write a list: [{str(first['input'])[:_SHOWN]!r}]",
         }
         message = plain.get(first["type"], message)
         name = ".".join(part for part in location if isinstance(part, str))
@@ -446,5 +448,5 @@ def no_such_patch(name: str, known: Iterable[str]) -> UsageError:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `(did you mean NAME?)` with the known name that is near; empty: none is near."""
-    close = difflib.get_close_matches(Path(name).name, list(known), n=1)
+    close = difflib.get_close_matches(Path(name).name.lower(), list(known), n=1)
     return f" (did you mean {close[0]}?)" if close else ""

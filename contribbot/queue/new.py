@@ -176,7 +176,7 @@ def _pin(queue: Queue, wish: Wish) -> Pin:
     if fitting:
         raise UsageError(
             f"which pin does {wish.name} stand on? {titles}",
-            hint=f"name it, such as --pin '{fitting[-1].title}'",
+            hint="name one of them with --pin",
         )
     on = f" below {', '.join(wish.depends_on)}" if wish.depends_on else ""
     near = did_you_mean(wish.pin or "", [pin.tag for pin in queue.spec.pins])

@@ -52,8 +52,6 @@ class Inverse:
 
     summary: str
     files: Mapping[str, bytes | None]
-    #: Files that were changed by hand since the operation.
-    edited: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -175,14 +173,20 @@ class OperationLog:
         changed = _differing(before, after)
         now = self._present(changed)
         files = {path: before.get(path) for path in changed if not _JOURNAL.fullmatch(path)}
-        edited = tuple(path for path in files if now.get(path) != after.get(path))
+        if edited := [path for path in files if now.get(path) != after.get(path)]:
+            raise UsageError(
+                f"{edited[0]} has changed since {entry.operation.summary!r}, by hand or by git: "
+                "nothing was taken back",
+                hint=f"git show {entry.commit[:12]}:{edited[0]} prints the file as the operation "
+                "left it; with that content, undo goes on",
+            )
         # A journal is only ever added to: where it moved, it moves back with what it has now.
         moved = [path for path in changed if _JOURNAL.fullmatch(path)]
         gone = [path for path in moved if path not in after]
         come = [path for path in moved if path not in before]
         for old, new in zip(gone, come, strict=False):
             files |= {old: now.get(new), new: None}
-        return Inverse(entry.operation.summary, files, edited)
+        return Inverse(entry.operation.summary, files)
 
     def _present(self, paths: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of those of the paths that are files now."""

@@ -240,7 +240,10 @@ def write_patches(
             for file in files
         ),
         files_added=tuple(
-            path for name in changed for path in paths[name] if path not in stated[name]
+            path
+            for name in changed
+            for path in paths[name]
+            if queue.specs[name].files and path not in stated[name]
         ),
         files_removed=tuple(
             path for name in changed for path in stated[name] if path not in paths[name]

@@ -57,8 +57,8 @@ def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) 
     for need in required:
         stage, target = need_of(need)
         if target not in known or stage not in _STAGES:
-            close = difflib.get_close_matches(target, known, n=1)
-            like = f" (did you mean {close[0]}?)" if close and target not in known else ""
+            close = difflib.get_close_matches(target if stage in _STAGES else need, known, n=1)
+            like = f" (did you mean {close[0]}?)" if close else ""
             raise UsageError(
                 f"--require {need}: no entry of {', '.join(names)} is for it{like}",
                 hint=f"they are for {', '.join(sorted(stated)) or 'no target yet'}",

@@ -19,6 +19,7 @@ from contribbot.compile.hip import (
 )
 from contribbot.compile.toolchain import Lack, Toolchain, device_library, hip_toolchain
 from contribbot.compile.triton import TritonSource, compile_triton, triton_code_object, triton_name
+from contribbot.errors import QueueError
 from contribbot.files import log_path
 from contribbot.machine.needs import missing_compile, missing_hipify
 from contribbot.model.checks import Compile
@@ -27,6 +28,7 @@ from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import Patch
 from contribbot.model.record import ToolchainRecord
+from contribbot.queue.load import did_you_mean
 from contribbot.verify.job import Hipified, Job
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.runner_fault import runner_fault
@@ -87,6 +89,15 @@ def _ask(entry: Compile, target: str, job: Job, tree: str) -> TreeAnswer:
 
 
 def _unit(job: Job, entry: Compile, target: str) -> Unit:
+    if job.store.file(f"{job.trees.patched}:{entry.source}") is None:
+        folder = f"{job.trees.patched}:{entry.source.rpartition('/')[0]}"
+        names = job.store.git("ls-tree", "--name-only", folder, accept=(0, 128)).stdout.decode()
+        near = did_you_mean(entry.source, names.splitlines())
+        raise QueueError(
+            f"{job.patch.folder / 'patch.toml'}: {entry.name}: the patched tree has no "
+            f"{entry.source}{near}",
+            hint="correct `source`",
+        )
     using = hip_toolchain(target)
     work = partial(_compare, job, entry, target, using)
     inputs = inputs_of(job, entry, using)

@@ -46,7 +46,6 @@ class StyleStage(Stage):
             "files": [*sorted(job.patch.spec.files)],
             "rules": job.patch.upstream.commits.model_dump(),
             "python_roots": list(job.patch.upstream.python_roots),
-            "compiled": [entry.source for entry in job.patch.spec.compile],
         }
         return [Unit("any", inputs, lambda: _inspect(job))]
 
@@ -54,7 +53,6 @@ class StyleStage(Stage):
 def _inspect(job: Job) -> Finding:
     changed = job.changes()
     refuting = [*_declared(job, changed), *_reach(job, changed)]
-    wrong = _compiled(job)
     minded = [
         *_messages(job),
         *_encoding(job),
@@ -62,10 +60,9 @@ def _inspect(job: Job) -> Finding:
         *_python(job, changed),
         *(_other_kind(change) for change in changed if change.status == "T"),
     ]
-    details = StyleDetails(problems=tuple(refuting or wrong), minded=tuple(minded))
-    if problems := refuting or wrong:
-        outcome = Outcome.FAILED if refuting else Outcome.UNAVAILABLE
-        return Finding(outcome, first_of(problems), details, lasting=bool(refuting))
+    details = StyleDetails(problems=tuple(refuting), minded=tuple(minded))
+    if refuting:
+        return Finding(Outcome.FAILED, first_of(refuting), details, lasting=True)
     seen = f"a reviewer would mind: {first_of(minded)}" if minded else "no problem found"
     return Finding(Outcome.PASSED, seen, details)
 
@@ -166,15 +163,6 @@ def _declared(job: Job, changed: list[Change]) -> list[str]:
         **dict.fromkeys(declared - touched, "in `files` of patch.toml, but not touched"),
     }
     return [f"{path}: {said[path]}" for path in sorted(said)]
-
-
-def _compiled(job: Job) -> list[str]:
-    """Return the problems of `[[compile]]` sources that the patched tree lacks."""
-    return [
-        f"patch.toml: the compile {entry.name} names {entry.source}: no file of the patched tree"
-        for entry in job.patch.spec.compile
-        if job.store.file(f"{job.trees.patched}:{entry.source}") is None
-    ]
 
 
 def _encoding(job: Job) -> list[str]:
