@@ -283,6 +283,7 @@ def test_it():
 def test_an_assertion_in_a_thread_fails_the_test(toy: Toy, program: Program) -> None:
     put(toy, IN_A_THREAD)
     assert program("verify", "area", "--json").report().verdict == "refuted"
+    assert "refuted: cpu" in program("status", "area").out
 
 
 @pytest.mark.parametrize("name", ["PYTEST_ADDOPTS", "PYTHONOPTIMIZE", "LD_PRELOAD"])

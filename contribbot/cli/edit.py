@@ -170,7 +170,9 @@ def edit_lines(tree: EditedTree) -> list[Block]:
     base, drop = (tree.base_commit or "")[:12], f"contribbot edit --abort {name}"
     return [
         *lines,
-        f"Change files there, or commits with plain git (git rebase -i {base}).",
+        f"Change files there, or commits with plain git (git rebase -i {base})."
+        if tree.commits
+        else "Change files there, and commit the change (git commit -a).",
         Code(f"  cd {shlex.quote(path)}"),
         f"  {'contribbot refresh':<{len(drop)}}   # save it in the patch, as often as you like",
         f"  {drop}   # remove the tree when you are done",

@@ -82,7 +82,7 @@ def _row(patch: PatchStatus) -> tuple[str, ...]:
     at = "" if patch.against == patch.pin else f" at {patch.against}"
     states = {
         state: summary_of(row.target for row in patch.evidence if row.evidence == state)
-        for state in ("fresh", "stale", "missing")
+        for state in ("refuted", "fresh", "stale", "missing")
     }
     evidence = "; ".join(f"{state}: {targets}" for state, targets in states.items() if targets)
     return (
