@@ -22,9 +22,15 @@ from contribbot.emulator_host import INSTALL, ToolError, hip_code, triton_code
 _METADATA: Final = 32
 #: e_flags' lowest byte (ELF::EF_AMDGPU_MACH_AMDGCN_* of LLVM's BinaryFormat/ELF.h).
 _MACHINES: Final = {
-    0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x43: "gfx1150",
-    0x4A: "gfx1151", 0x55: "gfx1152", 0x4E: "gfx1201",
-}  # fmt: skip
+    0x3F: "gfx90a",
+    0x4C: "gfx942",
+    0x4F: "gfx950",
+    0x41: "gfx1100",
+    0x43: "gfx1150",
+    0x4A: "gfx1151",
+    0x55: "gfx1152",
+    0x4E: "gfx1201",
+}
 
 
 class _Listed(BaseModel):
@@ -152,10 +158,10 @@ def load(content: bytes) -> dict[str, Kernel]:
         elffile = importlib.import_module("elftools.elf.elffile")
         exceptions = importlib.import_module("elftools.common.exceptions")
         broken: tuple[type[Exception], ...] = (
-            exceptions.ELFError, exceptions.DWARFError, AssertionError, AttributeError, KeyError,
-            MemoryError, OverflowError, StopIteration, TypeError, ValueError, struct.error,
-            ValidationError,
-        )  # fmt: skip
+            *(AssertionError, AttributeError, KeyError, MemoryError, OverflowError),
+            *(StopIteration, TypeError, ValueError, struct.error, ValidationError),
+            *(exceptions.ELFError, exceptions.DWARFError),
+        )
         msgpack = importlib.import_module("msgpack")
     except ImportError as error:
         raise NoResultError(
@@ -194,9 +200,13 @@ def load(content: bytes) -> dict[str, Kernel]:
             code, place = symbols[metadata.name], symbols[metadata.symbol]["st_value"]
             group, private, entry, *more = struct.unpack_from("<II8xq24xIIH", image, place)
             kernels[metadata.name] = Kernel(
-                target, bytes(image), Descriptor(group, private, place + entry, *more), metadata,
-                lines, code["st_value"] + code["st_size"],
-            )  # fmt: skip
+                target,
+                bytes(image),
+                Descriptor(group, private, place + entry, *more),
+                metadata,
+                lines,
+                code["st_value"] + code["st_size"],
+            )
     except broken as error:
         raise RequestError(
             f"the code object cannot be read: {type(error).__name__}: {error}"

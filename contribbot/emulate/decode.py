@@ -16,9 +16,10 @@ from contribbot.emulator_host import INSTALL
 #: The tables of each target. gfx90a and gfx942 are decoded as gfx950, whose set contains theirs.
 #: Those of rdna3 are of RDNA 3.5 (amdgpu_isa_rdna3_5.xml), which adds scalar floating point.
 TABLES: Final[Mapping[str, str]] = {
-    "gfx90a": "cdna", "gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1150": "rdna3",
-    "gfx1151": "rdna3", "gfx1152": "rdna3", "gfx1201": "rdna4",
-}  # fmt: skip
+    **dict.fromkeys(("gfx90a", "gfx942", "gfx950"), "cdna"),
+    **dict.fromkeys(("gfx1100", "gfx1150", "gfx1151", "gfx1152"), "rdna3"),
+    "gfx1201": "rdna4",
+}
 #: Bytes of LDS of a workgroup (AddressableLocalMemorySize of LLVM's AMDGPU.td).
 LDS: Final[Mapping[str, int]] = {
     target: (160 if target == "gfx950" else 64) << 10 for target in TABLES
@@ -53,14 +54,27 @@ FACTS: Final[Mapping[str, GpuModel]] = {
 #: VOP3PInstructions.td, VOP3Instructions.td and BUFInstructions.td), by the upper half of their
 #: first word.
 _GFX90A: Final = {
-    **{0xD380 | op: f"V_MFMA_{name}" for op, name in {
-        84: "I32_32X32X8_I8", 85: "I32_16X16X16_I8", 99: "F32_32X32X4_2B_BF16",
-        100: "F32_16X16X4_4B_BF16", 101: "F32_4X4X4_16B_BF16", 102: "F32_32X32X8_BF16",
-        103: "F32_16X16X16_BF16", 104: "F32_32X32X2_2B_BF16", 105: "F32_16X16X2_4B_BF16",
-        107: "F32_4X4X2_16B_BF16", 108: "F32_32X32X4_BF16", 109: "F32_16X16X8_BF16",
-    }.items()},
-    0xD1C1: "V_MAD_F32", 0xE0F8: "BUFFER_WBINVL1", 0xE0FC: "BUFFER_WBINVL1_VOL",
-}  # fmt: skip
+    **{
+        0xD380 | int(line.split()[0]): f"V_MFMA_{line.split()[1]}"
+        for line in """
+            84 I32_32X32X8_I8
+            85 I32_16X16X16_I8
+            99 F32_32X32X4_2B_BF16
+            100 F32_16X16X4_4B_BF16
+            101 F32_4X4X4_16B_BF16
+            102 F32_32X32X8_BF16
+            103 F32_16X16X16_BF16
+            104 F32_32X32X2_2B_BF16
+            105 F32_16X16X2_4B_BF16
+            107 F32_4X4X2_16B_BF16
+            108 F32_32X32X4_BF16
+            109 F32_16X16X8_BF16
+            """.strip().splitlines()
+    },
+    0xD1C1: "V_MAD_F32",
+    0xE0F8: "BUFFER_WBINVL1",
+    0xE0FC: "BUFFER_WBINVL1_VOL",
+}
 #: Of the same form, which the tables know: V_FMA_F32, V_MFMA_F32_32X32X8_F16 and BUFFER_INV.
 _LIKE: Final = {0xD1: 0xD1CB, 0xD3: 0xD3CC, 0xE0: 0xE0A4}
 _VARIANT: Final = re.compile(r"_(E32|E64)$")
@@ -211,9 +225,10 @@ def halves(instruction: Instruction, target: str) -> tuple[Instruction, Instruct
     for half in "xy":
         name = names(given[f"op{half}"]).name.replace("V_DUAL_", "V_")
         fields = {
-            "src0": given[f"src{half}0"], "vsrc1": given[f"vsrc{half}1"],
+            "src0": given[f"src{half}0"],
+            "vsrc1": given[f"vsrc{half}1"],
             "vdst": given[f"vdst{half}"],
-        }  # fmt: skip
+        }
         if half == "y":  # its destination is odd where the other's is even
             fields["vdst"] = 256 + (given["vdsty"] << 1 | (given["vdstx"] & 1 ^ 1))
         fields |= {"literal": given["literal"]} if "literal" in given else {}

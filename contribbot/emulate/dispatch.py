@@ -147,10 +147,13 @@ def launch(
             writers[buffer.name] = np.array(lines)[which]
         tensor.content[:] = tensor.copy
     return Launched(
-        _lines(kernel, ran.hits), int(ran.hits.sum()) * kernel.metadata.wavefront_size,
-        undetermined, _lines(kernel, ran.notes & np.uint8(1)),
-        _lines(kernel, ran.notes & np.uint8(2)), writers,
-    )  # fmt: skip
+        _lines(kernel, ran.hits),
+        int(ran.hits.sum()) * kernel.metadata.wavefront_size,
+        undetermined,
+        _lines(kernel, ran.notes & np.uint8(1)),
+        _lines(kernel, ran.notes & np.uint8(2)),
+        writers,
+    )
 
 
 def _offsets(marks: NDArray[np.unsignedinteger]) -> list[int]:
@@ -186,9 +189,14 @@ class _Ran(NamedTuple):
 
 
 def _run(
-    kernel: Kernel, sizes: tuple[Xyz, Xyz], args: Sequence[Argument], shared: int, side: int,
-    *, trace: bool,
-) -> _Ran:  # fmt: skip
+    kernel: Kernel,
+    sizes: tuple[Xyz, Xyz],
+    args: Sequence[Argument],
+    shared: int,
+    side: int,
+    *,
+    trace: bool,
+) -> _Ran:
     """Execute a kernel on copies of its tensors."""
     tensors = dict[tuple[int, int], _Tensor]()
     with _LOCK:
@@ -350,10 +358,12 @@ def _hidden(kernel: Kernel, packed: U8, grid: Xyz, block: Xyz, shared: int) -> N
     """Set what the runtime passes beside the declared arguments (code object 5 and 6)."""
     dims = max([i + 1 for i in range(3) if grid[i] * block[i] > 1], default=1)
     hidden = {
-        "hidden_grid_dims": dims, "hidden_dynamic_lds_size": shared,
+        "hidden_grid_dims": dims,
+        "hidden_dynamic_lds_size": shared,
         # By these device code talks to the host (LLVM's AMDGPUUsage, code object metadata).
-        "hidden_hostcall_buffer": HOST, "hidden_heap_v1": HOST,
-    }  # fmt: skip
+        "hidden_hostcall_buffer": HOST,
+        "hidden_heap_v1": HOST,
+    }
     for axis, groups, items in zip("xyz", grid, block, strict=True):
         hidden |= {f"hidden_block_count_{axis}": groups, f"hidden_group_size_{axis}": items}
     for argument in kernel.metadata.args:

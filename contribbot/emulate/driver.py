@@ -139,12 +139,17 @@ class _Utils:
         del device
         target, facts = self._gpu.target, FACTS[self._gpu.target]
         return {
-            "max_shared_mem": LDS[target], "multiprocessor_count": facts.units,
-            "arch": target + facts.features, "warpSize": facts.lanes,
+            "max_shared_mem": LDS[target],
+            "multiprocessor_count": facts.units,
+            "arch": target + facts.features,
+            "warpSize": facts.lanes,
             "max_num_regs": 65536,
-            "max_threads_per_sm": 2048, "sm_clock_rate": 1_000_000, "mem_clock_rate": 1_000_000,
-            "mem_bus_width": 4096, "cooperativeLaunch": 1,
-        }  # fmt: skip
+            "max_threads_per_sm": 2048,
+            "sm_clock_rate": 1_000_000,
+            "mem_clock_rate": 1_000_000,
+            "mem_bus_width": 4096,
+            "cooperativeLaunch": 1,
+        }
 
 
 def _flat(kind: object, value: object, name: str) -> Iterator[tuple[str, object, str]]:

@@ -30,9 +30,7 @@ _PIN: Final = torch.ops.aten._pin_memory.default  # noqa: SLF001  the operator's
 
 
 #: Operators that change a tensor's storage: that of the GPU has none of its own.
-_STORAGE: Final = frozenset({
-    torch.ops.aten.resize_, torch.ops.aten.resize_as_, torch.ops.aten.set_,
-})  # fmt: skip
+_STORAGE: Final = {torch.ops.aten.resize_, torch.ops.aten.resize_as_, torch.ops.aten.set_}
 
 
 def _dispatch(
@@ -262,9 +260,13 @@ class EmulatedTensor(torch.Tensor):
         # Never an inference tensor: in inference mode, too, it may be a view of one that is none.
         with torch.inference_mode(mode=False):
             made: EmulatedTensor = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001
-                cls, contents.size(), strides=contents.stride(), dtype=contents.dtype, device=GPU,
+                cls,
+                contents.size(),
+                strides=contents.stride(),
+                dtype=contents.dtype,
+                device=GPU,
                 storage_offset=contents.storage_offset(),
-            )  # fmt: skip
+            )
         made.contents = contents
         ALLOCATED.add(contents.untyped_storage())
         return made
@@ -351,10 +353,10 @@ class EmulatedTensor(torch.Tensor):
 _PLACED: Final[dict[int, tuple[weakref.ref[torch.UntypedStorage], Buffer]]] = {}
 #: Storages of `torch.empty` that no operator has written to; kernels may have.
 UNWRITTEN: Final[weakref.WeakSet[torch.UntypedStorage]] = weakref.WeakSet()
-_EMPTY: Final = frozenset({
-    torch.ops.aten.empty, torch.ops.aten.empty_like, torch.ops.aten.empty_strided,
-    torch.ops.aten.new_empty, torch.ops.aten.new_empty_strided,
-})  # fmt: skip
+_EMPTY: Final = {
+    *(torch.ops.aten.empty, torch.ops.aten.empty_like, torch.ops.aten.empty_strided),
+    *(torch.ops.aten.new_empty, torch.ops.aten.new_empty_strided),
+}
 #: Storages that are pinned: kernels may reach them.
 _PINNED: Final[weakref.WeakSet[torch.UntypedStorage]] = weakref.WeakSet()
 

@@ -22,9 +22,10 @@ HOST: Final = 6 << PAGE
 DISPATCH, QUEUE = HOST + (1 << 30), HOST + (2 << 30)
 #: By the address's quarter of that page.
 ABSENT: Final = (
-    "what the host does for printf, assert and malloc", "a read of the dispatch packet",
+    "what the host does for printf, assert and malloc",
+    "a read of the dispatch packet",
     "a read of the queue",
-)  # fmt: skip
+)
 _FIRST: Final = 8  # the first page of all others
 #: The fields of machine.hpp's Buffer.
 ROW: Final = (
@@ -80,10 +81,16 @@ class Memory:
             buffer.base, buffer.row = first << PAGE, self._free.pop()
             self._buffers[buffer.row] = buffer
             self.rows[buffer.row] = (
-                buffer.base, buffer.size, buffer.host,
-                0 if buffer.written is None else buffer.written.ctypes.data, buffer.writable, 0,
-                0 if buffer.writers is None else buffer.writers.ctypes.data, 0, 0,
-            )  # fmt: skip
+                buffer.base,
+                buffer.size,
+                buffer.host,
+                0 if buffer.written is None else buffer.written.ctypes.data,
+                buffer.writable,
+                0,
+                0 if buffer.writers is None else buffer.writers.ctypes.data,
+                0,
+                0,
+            )
             self.pages[first : first + 1 + (buffer.size >> PAGE)] = buffer.row
             return buffer.base
 

@@ -20,13 +20,16 @@ from contribbot.emulate.registers import (
 
 _SIZES: Final = {
     name: size
-    for names, size in (
-        ("UBYTE U8 SBYTE I8 BYTE B8", 1), ("USHORT U16 SSHORT I16 SHORT B16", 2), ("DWORD B32", 4),
-        ("DWORDX2 B64", 8), ("DWORDX3 B96", 12), ("DWORDX4 B128", 16), ("DWORDX8 B256", 32),
-        ("DWORDX16 B512", 64),
+    for size, names in (
+        (1, "UBYTE U8 SBYTE I8 BYTE B8"),
+        (2, "USHORT U16 SSHORT I16 SHORT B16"),
+        (4, "DWORD B32"),
+        (8, "DWORDX2 B64"),
+        (12, "DWORDX3 B96"),
+        *((16 << i, f"DWORDX{4 << i} B{128 << i}") for i in range(3)),
     )
     for name in names.split()
-}  # fmt: skip
+}
 _ONE: Final = re.compile(r"(?:GLOBAL|FLAT|SCRATCH|BUFFER|DS)_(LOAD|STORE|READ|WRITE)_(\w+)$")
 _DS_TWO: Final = re.compile(
     r"DS_(READ|LOAD|WRITE|STORE)_?(?:2|2ADDR_)(ST64_|STRIDE64_)?_?(B32|B64)$"
@@ -37,26 +40,33 @@ _SPACES: Final = {"BUFFER": "GLOBAL", "DS": "SHARED"}
 #: What an atomic operation leaves of the `old` value and its `value`. A minimum keeps what is no
 #: larger, also NaN, as the vendor's pseudo-code does.
 _ACTIONS: Final = {
-    "ADD": "old + value", "SUB": "old - value", "AND": "old & value", "OR": "old | value",
-    "RSUB": "value - old", "XOR": "old ^ value", "INC": "old >= value ? 0 : old + 1",
+    "ADD": "old + value",
+    "SUB": "old - value",
+    "AND": "old & value",
+    "OR": "old | value",
+    "RSUB": "value - old",
+    "XOR": "old ^ value",
+    "INC": "old >= value ? 0 : old + 1",
     "DEC": "old == 0 || old > value ? value : old - 1",
     **dict.fromkeys(("SWAP", "WRXCHG", "STOREXCHG"), "value"),
     **dict.fromkeys(("MIN", "SMIN", "UMIN"), "value < old ? value : old"),
     **dict.fromkeys(("MAX", "SMAX", "UMAX"), "value > old ? value : old"),
-    "MIN_NUM": "f::v_min_num(old, value)", "MAX_NUM": "f::v_max_num(old, value)",
+    "MIN_NUM": "f::v_min_num(old, value)",
+    "MAX_NUM": "f::v_max_num(old, value)",
     **dict.fromkeys(("CSUB", "SUB_CLAMP"), "old < value ? 0 : old - value"),
     "COND_SUB": "old < value ? old : old - value",
     **dict.fromkeys(("CMPSWAP", "CMPST", "CMPSTORE"), "old == compared ? value : old"),
     "PK_ADD": "both<{}>(old, value)",
-}  # fmt: skip
+}
 _ATOMIC: Final = re.compile(
     rf"(?:(?:GLOBAL|FLAT|BUFFER)_ATOMIC|DS)_(?P<action>{'|'.join(_ACTIONS)})"
     r"(?P<returns>_RTN)?(?:_(?P<kind>[UIBF](?:32|64)|B?F16|X2))?$"
 )
 _ATOMIC_TYPES: Final = {
-    "": "u32", "B32": "u32", "B64": "u64", "X2": "u64", "F16": "u32", "BF16": "u32",
+    **dict.fromkeys(("", "B32", "F16", "BF16"), "u32"),
+    **dict.fromkeys(("B64", "X2"), "u64"),
     **{name: name.lower() for name in ("U32", "I32", "U64", "I64", "F32", "F64")},
-}  # fmt: skip
+}
 
 
 def write(writer: Registers, instruction: Instruction) -> bool:
@@ -290,13 +300,15 @@ def _into_lds(writer: Registers, instruction: Instruction, kind: str, address: s
     place = instruction.fields["offset"]
     offset = writer.number(place if buffer else _signed(place, 13))
     lines = [
-        f"u8 word[{size}] = {{}};", f"const u64 a = {address};",
+        f"u8 word[{size}] = {{}};",
+        f"const u64 a = {address};",
         "if (a < records) {" if buffer else "",  # beyond them hardware reads 0
         f"REACH(p, GLOBAL, {'a + base' if buffer else 'a'}, {size}, READ)",
-        f"__builtin_memcpy(word, p, {size});", "}" if buffer else "",
+        f"__builtin_memcpy(word, p, {size});",
+        "}" if buffer else "",
         f"REACH(q, SHARED, (u32)({writer.sgpr(124)} + {offset} + l * {size}), {size}, WRITE)",
         f"__builtin_memcpy(q, word, {size});",
-    ]  # fmt: skip
+    ]
     writer.each(*lines)
 
 
@@ -330,11 +342,12 @@ def _atomic(writer: Registers, instruction: Instruction, found: re.Match[str]) -
     # Triton one on two halves: some of its bytes may lie past the end of a tensor.
     least = 1 if words == 1 and (compares or action == "PK_ADD") else 4 * words
     lines = [
-        *_reached(instruction, "a", address, registers), f"u64 size = {4 * words};",
+        *_reached(instruction, "a", address, registers),
+        f"u64 size = {4 * words};",
         f"u8 *p = most(m, l, {_SPACES.get(space, space)}, a, size, {least}, ATOMIC);",
         "if (!p) return FAULTY;",
         f"{kind} old = 0; __builtin_memcpy(&old, p, size);",
-    ]  # fmt: skip
+    ]
     values = [data, data + words]
     if space == "DS" and compares:
         values[1] = _data(instruction, "data1")

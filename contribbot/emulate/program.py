@@ -29,10 +29,10 @@ from contribbot.emulator_host import ToolError, compile_native, native_shelf, wr
 _PROCESSOR: Final = ("-march=x86-64-v3",) if platform.machine() == "x86_64" else ()
 #: Each operation is rounded by itself, and integers wrap around.
 _FLAGS: Final = (
-    "-x", "c++", "-std=c++20", "-O2", "-mtune=native", *_PROCESSOR, "-fPIC", "-w", "-fwrapv",
-    "-nostdinc", "-ffp-contract=off", "-Xclang", "-ffloat16-excess-precision=none",
-    "-fno-strict-aliasing", "-fno-math-errno", "-fno-exceptions", "-fno-rtti",
-)  # fmt: skip
+    *("-x", "c++", "-std=c++20", "-O2", "-mtune=native", *_PROCESSOR, "-fPIC", "-w", "-fwrapv"),
+    *("-nostdinc", "-ffp-contract=off", "-Xclang", "-ffloat16-excess-precision=none"),
+    *("-fno-strict-aliasing", "-fno-math-errno", "-fno-exceptions", "-fno-rtti"),
+)
 _OURS: Final = "a fault of contribbot; please report it"
 #: What makes results depend on the order of workgroups; and where code goes that is not known yet.
 _ORDERED: Final = re.compile(r"(GLOBAL|FLAT|BUFFER)_ATOMIC|S_(SETPC|SWAPPC)_B64")
@@ -63,12 +63,14 @@ class Program:
         old = family != "rdna4"  # whose minimum and maximum have no such mode
         flush = {"f32": flush32, "f16": flush16, "f64": flush16}
         self.mode = FloatMode(
-            kernel.target, family, kernel.metadata.wavefront_size,
+            kernel.target,
+            family,
+            kernel.metadata.wavefront_size,
             ieee=old and bool(descriptor.rsrc1 >> 23 & 1),
             clamp_nan=not old or bool(descriptor.rsrc1 >> 21 & 1),
             flush=frozenset(kind for kind, flushed in flush.items() if flushed),
             saturates=descriptor.saturates or self._sets_saturation(),
-        )  # fmt: skip
+        )
         self._functions = _functions(self.mode)
         self.extend(descriptor.entry)
         self.run = self._functions.run
@@ -125,9 +127,12 @@ class Program:
             parameters = (ctypes.c_uint64 * len(numbers))(*numbers)
             self._parameters[offset] = parameters, written
             self.code[offset // 4] = (
-                addresses[written.code], ctypes.addressof(parameters), written.track.ctypes.data,
-                written.bits, written.counts,
-            )  # fmt: skip
+                addresses[written.code],
+                ctypes.addressof(parameters),
+                written.track.ctypes.data,
+                written.bits,
+                written.counts,
+            )
 
     def _at(self, offset: int) -> Instruction | None:
         """Return the instruction at an offset of the code; None where the decoder knows none."""
@@ -167,10 +172,13 @@ class _Functions:
         self._mode = mode
         self._addresses: dict[str, int] = {}
         defined = {
-            "LANES": mode.lanes, "IEEE": int(mode.ieee), "FNUZ": int(mode.target == "gfx942"),
-            "CLAMP_NAN": int(mode.clamp_nan), "SATURATES": int(mode.saturates),
+            "LANES": mode.lanes,
+            "IEEE": int(mode.ieee),
+            "FNUZ": int(mode.target == "gfx942"),
+            "CLAMP_NAN": int(mode.clamp_nan),
+            "SATURATES": int(mode.saturates),
             "RDNA": {"cdna": 0, "rdna3": 3, "rdna4": 4}[mode.family],
-        }  # fmt: skip
+        }
         self._defined = "".join(f"#define {name} {value}\n" for name, value in defined.items())
         self._shelf = native_shelf(_digest(f"{_FLAGS}{self._defined}{MACHINE}"))
         self._lists = set[str]()  # those that were read
@@ -218,12 +226,13 @@ class _Functions:
             "" if body == _RUNNER else f"EXECUTE({name})\n{body}\nreturn op[0]; }}\n"
             for name, body in zip(names, bodies, strict=True)
         ]
-        listed = ["(void *)run" if body == _RUNNER else f"(void *){name}"
-                  for name, body in zip(names, bodies, strict=True)]  # fmt: skip
-        source = "".join([
-            self._defined, f"#define RUNNER {int(_RUNNER in bodies)}\n", MACHINE, *functions,
-            f'extern "C" void *const table[] = {{{", ".join(listed)}}};\n',
-        ])  # fmt: skip
+        listed = [
+            "(void *)run" if body == _RUNNER else f"(void *){name}"
+            for name, body in zip(names, bodies, strict=True)
+        ]
+        table = f'extern "C" void *const table[] = {{{", ".join(listed)}}};'
+        runner = f"#define RUNNER {int(_RUNNER in bodies)}\n"
+        source = "".join([self._defined, runner, MACHINE, *functions, f"{table}\n"])
         # In the command's folder the files go with that, whatever ends this process.
         place = os.environ.get(FOLDER)
         with tempfile.TemporaryDirectory(prefix="contribbot-", dir=place) as name:

@@ -12,9 +12,13 @@ from contribbot.emulate.decode import Instruction
 #: Documents bound these to 1 ULP and do not fix them; subnormals count as zero in those of float32
 #: ("1ULP accuracy, denormals are flushed", AMD's documents of CDNA 3, RDNA 3 and 4).
 _APPROXIMATE: Final = {
-    "RCP": "1.0 / {}", "RCP_IFLAG": "1.0 / {}", "RSQ": "1.0 / sqrt({})", "EXP": "exp2({})",
-    "LOG": "log2({})", "SQRT": "sqrt({})",
-}  # fmt: skip
+    "RCP": "1.0 / {}",
+    "RCP_IFLAG": "1.0 / {}",
+    "RSQ": "1.0 / sqrt({})",
+    "EXP": "exp2({})",
+    "LOG": "log2({})",
+    "SQRT": "sqrt({})",
+}
 #: As measured on gfx1100 and gfx1201 by AMD's rocjitsu (ROCm/rocm-systems, division.h): the
 #: documents' text would scale a denominator to infinity.
 _DIV_SCALE: Final = """
@@ -82,7 +86,7 @@ _OVERRIDES: Final = {
     ),
     "S_BCNT1_I32_B32": "D0.u32 = bitCount(S0.u32); SCC = D0.u32 != 0U",
     "S_BCNT1_I32_B64": "D0.u32 = bitCount(S0.u64); SCC = D0.u32 != 0U",
-}  # fmt: skip
+}
 #: In the chain of a division that overflows, infinity less infinity makes NaN of the quotient.
 _OVERFLOWN: Final = (
     "D0.f32 = sign_out ? -abs(S0.f32) : abs(S0.f32)",
@@ -226,14 +230,14 @@ _TOKEN: Final = re.compile(
     r"|0x[0-9a-fA-F]+U?L{0,2}|\d+\.\d+F?|\d+(ULL|LL|U|F)?|[A-Za-z_]\w*"
     r"|\*\*|<<|>>|<=|>=|==|!=|<>|&&|\|\||[-+*/%&|^]=|[-+*/%&|^~!<>=?:.,;(){}\[\]]"
 )
-_BINARY: Final = frozenset({
-    "+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "<", ">", "<=", ">=", "==", "!=", "<>",
-    "&&", "||", "**",
-})  # fmt: skip
+_BINARY: Final = {
+    *("+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "&&", "||", "**"),
+    *("<", ">", "<=", ">=", "==", "!=", "<>"),
+}
 #: Numeric constants without a type.
-_NUMBERS: Final = frozenset({
-    "INF", "NAN", "PI", "DENORM", "UNDERFLOW_F32", "UNDERFLOW_F64", "OVERFLOW_F32", "OVERFLOW_F64",
-})  # fmt: skip
+_NUMBERS: Final = frozenset(
+    {"INF", "NAN", "PI", "DENORM", "UNDERFLOW_F32", "UNDERFLOW_F64", "OVERFLOW_F32", "OVERFLOW_F64"}
+)
 _TYPE: Final = re.compile(r"[ui]8|[uif](16|32|64)")
 #: What looks at a number whatever its width: a cast before it would only change NaN.
 _WIDTHLESS: Final = frozenset({"isNAN", "isQuietNAN", "isSignalNAN", "cvtToQuietNAN", "sign"})

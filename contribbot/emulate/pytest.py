@@ -39,9 +39,11 @@ class TestTooLongError(BaseException):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Take the target, and how much is run."""
     parser.addoption(
-        "--emulate", metavar="TARGET", choices=sorted(TABLES),
+        "--emulate",
+        metavar="TARGET",
+        choices=sorted(TABLES),
         help="an AMD GPU that is emulated in the place of cuda, such as gfx942",
-    )  # fmt: skip
+    )
     for name, default, text in (
         ("--emulate-cases", 0, "at most so many cases of each function, by a fixed choice"),
         ("--emulate-seconds", 120, "how long a test may take (120); 0: no limit"),
@@ -160,9 +162,11 @@ class _Watch:
             if missing:
                 said = f"the operator {missing[1]}::{missing[2]} of an extension is not there"
             row = TestRow(
-                test=item.nodeid, outcome="not modelled" if missing else "failed",
-                seconds=call.duration, said=outcomes.line_of(said),
-            )  # fmt: skip
+                test=item.nodeid,
+                outcome="not modelled" if missing else "failed",
+                seconds=call.duration,
+                said=outcomes.line_of(said),
+            )
         elif report.skipped or report.when == "call":
             row = TestRow(test=item.nodeid, outcome=report.outcome, seconds=call.duration)
         if self._late and row is not None and row.outcome == "failed":
@@ -178,8 +182,9 @@ class _Watch:
             return
         rows = [
             TestRow.model_validate_json(str(value))
-            for name, value in report.user_properties if name == PROPERTY
-        ]  # fmt: skip
+            for name, value in report.user_properties
+            if name == PROPERTY
+        ]
         if not rows and report.failed:  # another plug-in's: a worker has crashed
             said = outcomes.line_of(str(report.longrepr))
             rows = [TestRow(test=report.nodeid, outcome="failed", said=said)]

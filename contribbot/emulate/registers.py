@@ -94,10 +94,15 @@ class Registers:
         """Return the registers and waits in the form of machine.hpp's `Track`."""
         waits = self.waits.vector, self.waits.local, self.waits.scalar
         numbers = [
-            len(self.uses), len(self.results), 0 if self.begins is None else self.begins + 1,
-            self.into_lds, self.arrives, *(_ANY if most is None else most for most in waits),
-            *sorted(self.uses), *sorted(self.results),
-        ]  # fmt: skip
+            len(self.uses),
+            len(self.results),
+            0 if self.begins is None else self.begins + 1,
+            self.into_lds,
+            self.arrives,
+            *(_ANY if most is None else most for most in waits),
+            *sorted(self.uses),
+            *sorted(self.results),
+        ]
         return np.array(numbers, np.uint16)
 
     def number(self, value: int) -> str:

@@ -17,6 +17,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 from unittest import mock
 
 import torch
@@ -133,45 +134,70 @@ class Graph:
         )
 
 
+#: Functions of torch.cuda that do nothing.
+_IGNORED: Final = """
+    _lazy_init init synchronize set_device empty_cache manual_seed_all set_stream ipc_collect seed
+    seed_all set_sync_debug_mode
+"""
+
+
 def _cuda(target: str) -> dict[str, object]:
     facts = FACTS[target]
     total = facts.gib << 30
     properties = types.SimpleNamespace(
-        name=f"{target}, emulated", gcnArchName=target + facts.features, major=facts.capability[0],
-        minor=facts.capability[1], multi_processor_count=facts.units, warp_size=facts.lanes,
-        total_memory=total, shared_memory_per_block=LDS[target], L2_cache_size=4 << 20,
-        shared_memory_per_block_optin=LDS[target], regs_per_multiprocessor=65536,
-        max_threads_per_multi_processor=2048, is_integrated=False, is_multi_gpu_board=False,
-    )  # fmt: skip
+        name=f"{target}, emulated",
+        gcnArchName=target + facts.features,
+        major=facts.capability[0],
+        minor=facts.capability[1],
+        multi_processor_count=facts.units,
+        warp_size=facts.lanes,
+        total_memory=total,
+        shared_memory_per_block=LDS[target],
+        L2_cache_size=4 << 20,
+        shared_memory_per_block_optin=LDS[target],
+        regs_per_multiprocessor=65536,
+        max_threads_per_multi_processor=2048,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+    )
     stream = Stream()
 
     def always(value: object) -> Callable[..., object]:
         return lambda *_args, **_kwargs: value
 
     return {
-        "is_available": always(True), "is_initialized": always(True),
-        "device_count": always(1), "_device_count_amdsmi": always(1), "current_device": always(0),
-        "get_device_capability": always(facts.capability), "get_device_properties":
-        always(properties), "get_device_name": always(properties.name),
-        "get_arch_list": always([target]), "current_stream": always(stream),
-        "default_stream": always(stream), "stream": always(stream), "device": Stream,
-        "Event": Event, "Stream": Stream, "ExternalStream": Stream,
+        "is_available": always(True),
+        "is_initialized": always(True),
+        "device_count": always(1),
+        "_device_count_amdsmi": always(1),
+        "current_device": always(0),
+        "get_device_capability": always(facts.capability),
+        "get_device_properties": always(properties),
+        "get_device_name": always(properties.name),
+        "get_arch_list": always([target]),
+        "current_stream": always(stream),
+        "default_stream": always(stream),
+        "stream": always(stream),
+        "device": Stream,
+        "Event": Event,
+        "Stream": Stream,
+        "ExternalStream": Stream,
         "mem_get_info": lambda *_: (min(free_memory(), total - ALLOCATED.bytes), total),
         "default_generators": (torch.default_generator,),
-        "is_current_stream_capturing": always(False), "CUDAGraph": Graph, "graph": Graph,
+        "is_current_stream_capturing": always(False),
+        "CUDAGraph": Graph,
+        "graph": Graph,
         "graph_pool_handle": always((0, 0)),
-        "is_bf16_supported": always(True), "get_sync_debug_mode": always(0),
+        "is_bf16_supported": always(True),
+        "get_sync_debug_mode": always(0),
         "can_device_access_peer": always(False),
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "set_rng_state": lambda state, *_: torch.set_rng_state(state),
         "manual_seed": torch.default_generator.manual_seed,
         # Each a function of its own: torch.compile looks them up.
-        **{name: always(None) for name in (
-            "_lazy_init", "init", "synchronize", "set_device", "empty_cache", "manual_seed_all",
-            "set_stream", "ipc_collect", "seed", "seed_all", "set_sync_debug_mode",
-        )},
+        **{name: always(None) for name in _IGNORED.split()},
         **_memory_counters(),
-    }  # fmt: skip
+    }
 
 
 def _memory_counters() -> dict[str, Callable[..., object]]:
@@ -202,11 +228,15 @@ def _amdsmi(target: str) -> types.ModuleType:
     for name in ("get_gpu_device_uuid", "topo_get_link_type", "topo_get_numa_node_number"):
         setattr(module, f"amdsmi_{name}", unknown)
     vars(module).update(
-        __spec__=importlib.machinery.ModuleSpec("amdsmi", None), AmdSmiException=error,
-        AmdSmiMemoryType=types.SimpleNamespace(VRAM=0), amdsmi_init=lambda *_: None,
-        amdsmi_shut_down=lambda: None, amdsmi_get_processor_handles=lambda: [0],
-        amdsmi_get_gpu_asic_info=lambda _: names, amdsmi_get_gpu_memory_total=lambda *_: total,
-    )  # fmt: skip
+        __spec__=importlib.machinery.ModuleSpec("amdsmi", None),
+        AmdSmiException=error,
+        AmdSmiMemoryType=types.SimpleNamespace(VRAM=0),
+        amdsmi_init=lambda *_: None,
+        amdsmi_shut_down=lambda: None,
+        amdsmi_get_processor_handles=lambda: [0],
+        amdsmi_get_gpu_asic_info=lambda _: names,
+        amdsmi_get_gpu_memory_total=lambda *_: total,
+    )
     return module
 
 
@@ -287,14 +317,20 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     yield torch.version, "hip", HIP
     yield torch.version, "cuda", None
     accelerator = {
-        "is_available": lambda: True, "device_count": lambda: 1,
-        "current_accelerator": lambda *_, **__: GPU, "current_device_index": lambda: 0,
-        "set_device_index": lambda *_: None, "synchronize": lambda *_: None,
-        "current_stream": lambda *_: Stream(), "empty_cache": lambda: None,
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_accelerator": lambda *_, **__: GPU,
+        "current_device_index": lambda: 0,
+        "set_device_index": lambda *_: None,
+        "synchronize": lambda *_: None,
+        "current_stream": lambda *_: Stream(),
+        "empty_cache": lambda: None,
         "empty_host_cache": lambda: None,
-        "device_index": contextlib.nullcontext, "set_stream": lambda _: None,
-        "get_memory_info": torch.cuda.mem_get_info, **_memory_counters(),
-    }  # fmt: skip
+        "device_index": contextlib.nullcontext,
+        "set_stream": lambda _: None,
+        "get_memory_info": torch.cuda.mem_get_info,
+        **_memory_counters(),
+    }
     for name, value in accelerator.items():
         if hasattr(torch.accelerator, name):
             yield torch.accelerator, name, value

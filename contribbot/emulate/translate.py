@@ -30,9 +30,13 @@ _NOTHING: Final = re.compile(
 )
 _WORD, _MASK = Operand(32, "B32"), Operand(64, "B64")
 _CONDITIONS: Final = {
-    "SCC0": "!s[SCC_]", "SCC1": "s[SCC_]", "VCCZ": "!mask(s, VCC_)", "VCCNZ": "mask(s, VCC_)",
-    "EXECZ": "!mask(s, EXEC_)", "EXECNZ": "mask(s, EXEC_)",
-}  # fmt: skip
+    "SCC0": "!s[SCC_]",
+    "SCC1": "s[SCC_]",
+    "VCCZ": "!mask(s, VCC_)",
+    "VCCNZ": "mask(s, VCC_)",
+    "EXECZ": "!mask(s, EXEC_)",
+    "EXECNZ": "mask(s, EXEC_)",
+}
 #: Of a shift, which source is the distance: the first where the order is reversed.
 _SHIFT: Final = re.compile(
     r"[VS]_((?P<S0>(LSHL|LSHR|ASHR)REV)|(?P<S1>(LSHL|LSHR|ASHR)(_ADD|_OR)?)|(?P<S2>ADD_LSHL))"
@@ -46,14 +50,21 @@ _KEEPS: Final = re.compile(r"V_(MAD_[FUI]16|FMA_F16|DIV_FIXUP_F16|(FMA|MAD)_MIX(
 #: Instructions that read a mask of lanes, in VOP3 from its third source.
 _READS_MASK: Final = re.compile(r"CNDMASK|_CI_|ADDC|SUBB")
 _COMMON: Final = {
-    "IEEE_MODE": "IEEE", "WAVE_MODE": "0", "ROUND_MODE": "0", "ROUND_NEAREST_EVEN": "0",
-    "ROUND_TOWARD_ZERO": "3", "WAVE32": "(LANES == 32)", "WAVE64": "(LANES == 64)",
-    **{f"BYTE{i}": str(i) for i in range(4)}, "WORD0": "4", "WORD1": "5",
-}  # fmt: skip
-_NAMES: Final = frozenset({
-    *_COMMON, "S0", "S1", "S2", "D0", "VCC", "EXEC", "SCC", "laneId", "OPSEL", "OPSEL_HI",
-    "NEG", "SDWA_SRC0_SEL", "SIMM32", "SIMM16", "LANES_BELOW",
-})  # fmt: skip
+    "IEEE_MODE": "IEEE",
+    "WAVE_MODE": "0",
+    "ROUND_MODE": "0",
+    "ROUND_NEAREST_EVEN": "0",
+    "ROUND_TOWARD_ZERO": "3",
+    "WAVE32": "(LANES == 32)",
+    "WAVE64": "(LANES == 64)",
+    **{f"BYTE{i}": str(i) for i in range(4)},
+    "WORD0": "4",
+    "WORD1": "5",
+}
+_NAMES: Final = frozenset(_COMMON) | {
+    *("S0", "S1", "S2", "D0", "VCC", "EXEC", "SCC", "laneId", "LANES_BELOW"),
+    *("OPSEL", "OPSEL_HI", "NEG", "SDWA_SRC0_SEL", "SIMM32", "SIMM16"),
+}
 
 
 @functools.cache
@@ -103,11 +114,16 @@ class Writer(Registers):
         """Return the declarations of an instruction's constants."""
         get = instruction.get
         known = {
-            **_COMMON, "OPSEL": f"{get('opsel')}u", "SIMM32": self.number(get("literal")),
+            **_COMMON,
+            "OPSEL": f"{get('opsel')}u",
+            "SIMM32": self.number(get("literal")),
             "OPSEL_HI": f"{get('opsel_hi') | get('opsel_hi2') << 2}u",
-            "SDWA_SRC0_SEL": f"{get('src0_sel')}u", "SIMM16": self.number(get("simm16")),
-            "NEG": f"{get('neg')}u", "laneId": "l", "LANES_BELOW": "low(~0ull, l)",
-        }  # fmt: skip
+            "SDWA_SRC0_SEL": f"{get('src0_sel')}u",
+            "SIMM16": self.number(get("simm16")),
+            "NEG": f"{get('neg')}u",
+            "laneId": "l",
+            "LANES_BELOW": "low(~0ull, l)",
+        }
         types = {"laneId": "int", "LANES_BELOW": "u64"}
         return [
             f"{types.get(name, 'u32')} {name} = {code};"
@@ -297,9 +313,13 @@ class Writer(Registers):
         return fields["vdst"] if name == "D0" and encoding.startswith("VOP3") else _VCC
 
     def _result(
-        self, instruction: Instruction, destination: int, spec: Operand, done: Translation,
+        self,
+        instruction: Instruction,
+        destination: int,
+        spec: Operand,
+        done: Translation,
         lines: list[str],
-    ) -> tuple[list[str], str, str]:  # fmt: skip
+    ) -> tuple[list[str], str, str]:
         """Return a result's registers, value and what they held; `lines` gets what modifies it."""
         encoding, get = instruction.encoding, instruction.get
         true16 = self.mode.family != "cdna" and spec.bits == 16
@@ -412,8 +432,8 @@ def jump(instruction: Instruction) -> int:
 def ends_block(instruction: Instruction) -> bool:
     """Return whether waves may diverge after an instruction."""
     return instruction.name.startswith(("S_CBRANCH_", "S_ENDPGM")) or instruction.name in {
-        "S_BRANCH", "S_BARRIER", "S_BARRIER_WAIT", "S_SETPC_B64", "S_SWAPPC_B64", "S_TRAP",
-    }  # fmt: skip
+        *("S_BRANCH", "S_BARRIER", "S_BARRIER_WAIT", "S_SETPC_B64", "S_SWAPPC_B64", "S_TRAP")
+    }
 
 
 #: What reads or writes other lanes than its own. `x` are the active ones; `$v_`, `$a_` and `$s_`
@@ -422,14 +442,19 @@ _BETWEEN_LANES: Final = {
     "V_READFIRSTLANE_B32": "const int l = first_lane(x); $s_vdst = $src0;",
     "V_READLANE_B32": "const int l = $src1 % LANES; $s_vdst = $src0;",
     "V_WRITELANE_B32": "const int l = $src1 % LANES; $v_vdst = $src0;",
-    **{f"V_PERMLANE{kind}_B32": f"""KEEP(t, $src0) EACH {{
+    **{
+        f"V_PERMLANE{kind}_B32": f"""KEEP(t, $src0) EACH {{
         const int from = ((l ^ {by}) & 48) | (join($src1, $src2) >> l % 16 * 4 & 15);
         $v_vdst = $opsel & 1 || x >> from & 1 ? t[from] : $opsel & 2 ? 0u : $v_vdst;
-    }}""" for kind, by in (("16", 0), ("X16", 16))},
-    **{f"V_PERMLANE{size}_SWAP_B32": f"""KEEP(t, $v_vdst) KEEP(u, $v_src0) EACH {{
+    }}"""
+        for kind, by in (("16", 0), ("X16", 16))
+    },
+    **{
+        f"V_PERMLANE{size}_SWAP_B32": f"""KEEP(t, $v_vdst) KEEP(u, $v_src0) EACH {{
         if (l & {size}) $v_vdst = u[l - {size}]; else $v_src0 = t[l + {size}];
     }}"""
-        for size in (16, 32)},
+        for size in (16, 32)
+    },
     # It does nothing in waves of 32.
     "V_PERMLANE64_B32": "KEEP(t, $src0) if (LANES == 64) EACH $v_vdst = t[l ^ 32];",
     # A lane that is not active gives 0.
@@ -445,7 +470,7 @@ _BETWEEN_LANES: Final = {
     "V_ACCVGPR_READ": "EACH $v_vdst = $a_src0;",
     "V_ACCVGPR_WRITE": "EACH $a_vdst = $src0;",
     "V_ACCVGPR_MOV_B32": "EACH $a_vdst = $a_src0;",
-}  # fmt: skip
+}
 
 
 def _between_lanes(writer: Registers, instruction: Instruction) -> bool:
@@ -626,10 +651,9 @@ def _matrix(writer: Registers, instruction: Instruction) -> bool:
         f"{{{registers[f'src{place}']}, {f'scale{place}' if scales else 'nullptr'}}}"
         for place in range(2)
     ]
-    arguments = ", ".join([
-        "m->side", registers["vdst"], *inputs_of, registers["src2"], constant, str(shape.only),
-        str(instruction.get("opsel") >> 2),
-    ])  # fmt: skip
+    places = registers["vdst"], *inputs_of, registers["src2"]
+    limits = str(shape.only), str(instruction.get("opsel") >> 2)
+    arguments = ", ".join(["m->side", *places, constant, *limits])
     kept = [f"KEEP(scale{place}, {code})" for place, code in enumerate(scales)]
     writer.lines += ["{", *kept, f"multiply<{template}>({arguments});", "}"]
     return True

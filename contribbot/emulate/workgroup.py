@@ -29,15 +29,24 @@ _COUNTERS: Final = {
     "cdna": ("vmcnt", "lgkmcnt", "lgkmcnt", "vmcnt and lgkmcnt"),
     "rdna3": ("vmcnt", "lgkmcnt", "lgkmcnt", "vmcnt and lgkmcnt"),
     "rdna4": ("loadcnt", "dscnt", "kmcnt", "loadcnt and dscnt"),
-}  # fmt: skip
+}
 #: The number of instructions of a workgroup's waves from which the workgroup is endless.
 _LONGEST: Final = 200_000_000
 _SEVERAL: Final = 63  # in place of a wave's number: several waves read
 #: The faults of machine.hpp.
 _FAULTS: Final = (
-    "", "outside", "nowhere", "read only", "misaligned", "unwritten", "read", "wrote", "pending",
-    "unfenced", "endless", "unmodelled", "unknown",
-)  # fmt: skip
+    *("", "outside", "nowhere", "read only", "misaligned", "unwritten", "read", "wrote"),
+    *("pending", "unfenced", "endless", "unmodelled", "unknown"),
+)
+#: The fields of machine.hpp's Machine before and after its two memories.
+_FIRST_FIELDS: Final = """
+    code code_size pages buffers registers initial initials stride waves groups columns rows
+    id_x id_y id_z next group wave started side hits executed limit epoch
+"""
+_LAST_FIELDS: Final = """
+    notes writer reader at fault space address size other turn reverse hazards clash places
+    clashes tracks late loads into first
+"""
 
 
 class _Machine(ctypes.Structure):
@@ -46,15 +55,11 @@ class _Machine(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_uint64)
         for name in (
-            "code", "code_size", "pages", "buffers", "registers", "initial", "initials",
-            "stride", "waves", "groups", "columns", "rows", "id_x", "id_y", "id_z", "next",
-            "group", "wave", "started", "side", "hits", "executed", "limit", "epoch",
+            *_FIRST_FIELDS.split(),
             *(f"{memory}_{name}" for memory in ("shared", "scratch") for name in ROW),
-            "notes", "writer", "reader", "at", "fault", "space", "address", "size", "other",
-            "turn", "reverse", "hazards", "clash", "places", "clashes", "tracks", "late",
-            "loads", "into", "first",
+            *_LAST_FIELDS.split(),
         )
-    ]  # fmt: skip
+    ]
 
 
 @dataclass(frozen=True)
@@ -136,25 +141,44 @@ class Executor:
         private = program.kernel.descriptor.private_segment
         x, y, z = (0 if place is None else place + 1 for place in launch.id_registers)
         self.state = _Machine(
-            code=program.code.ctypes.data, code_size=words, pages=memory.pages.ctypes.data,
-            buffers=memory.rows.ctypes.data, initial=launch.initial.ctypes.data,
-            initials=launch.initial.shape[1], groups=groups,
-            columns=launch.grid[0], rows=launch.grid[1], id_x=x, id_y=y, id_z=z,
-            next=ctypes.addressof(following), waves=waves, side=launch.side & (2**64 - 1),
-            limit=_LONGEST, epoch=1, shared_size=shared, scratch_size=private,
+            code=program.code.ctypes.data,
+            code_size=words,
+            pages=memory.pages.ctypes.data,
+            buffers=memory.rows.ctypes.data,
+            initial=launch.initial.ctypes.data,
+            initials=launch.initial.shape[1],
+            groups=groups,
+            columns=launch.grid[0],
+            rows=launch.grid[1],
+            id_x=x,
+            id_y=y,
+            id_z=z,
+            next=ctypes.addressof(following),
+            waves=waves,
+            side=launch.side & (2**64 - 1),
+            limit=_LONGEST,
+            epoch=1,
+            shared_size=shared,
+            scratch_size=private,
             reverse=bool(launch.watch and launch.watch.reverse),
-        )  # fmt: skip
+        )
         self._arrays: dict[str, NDArray[np.unsignedinteger]] = {
-            "hits": np.zeros(words, np.uint64), "notes": np.zeros(words, np.uint8),
-            "writer": np.zeros(shared, np.uint32), "reader": np.zeros(shared, np.uint32),
+            "hits": np.zeros(words, np.uint64),
+            "notes": np.zeros(words, np.uint8),
+            "writer": np.zeros(shared, np.uint32),
+            "reader": np.zeros(shared, np.uint32),
             "hazards": np.zeros((words if launch.watch else 0, 2), np.uint64),
             # One store writes at most 16 bytes a lane.
-            "tracks": np.zeros(waves * _WAVE, np.uint8), "late": np.zeros(shared, np.uint64),
-            "clash": np.zeros(shared, np.uint16), "places": np.zeros(16 * lanes, np.uint32),
+            "tracks": np.zeros(waves * _WAVE, np.uint8),
+            "late": np.zeros(shared, np.uint64),
+            "clash": np.zeros(shared, np.uint16),
+            "places": np.zeros(16 * lanes, np.uint32),
             **{f"shared_{name}": np.zeros(shared, np.uint8) for name in ("data", "written")},
-            **{f"scratch_{name}": np.zeros(waves * lanes * private, np.uint8)
-               for name in ("data", "written")},
-        }  # fmt: skip
+            **{
+                f"scratch_{name}": np.zeros(waves * lanes * private, np.uint8)
+                for name in ("data", "written")
+            },
+        }
         self.hits: NDArray[np.uint64] = self._arrays["hits"].view(np.uint64)
         self.notes: NDArray[np.uint8] = self._arrays["notes"].view(np.uint8)
         for name, array in self._arrays.items():
@@ -165,8 +189,14 @@ class Executor:
         """Yield the first hazard of each kind at each instruction."""
         for word, which in np.argwhere(self._arrays["hazards"]):
             found = int(self._arrays["hazards"][word, which])
-            yield Hazard("unwritten" if which else "race", 4 * int(word), found >> 12 & 0xFFFF,
-                         found >> 28, found >> 6 & 63, found & 63)  # fmt: skip
+            yield Hazard(
+                "unwritten" if which else "race",
+                4 * int(word),
+                found >> 12 & 0xFFFF,
+                found >> 28,
+                found >> 6 & 63,
+                found & 63,
+            )
 
     @property
     def cause(self) -> str:

@@ -245,8 +245,11 @@ class LaunchObserver:
     def suspect(self) -> Snapshot | None:
         """Return the last launch that reaches the compared tensors, or else the last launch."""
         tensors = (self.compared.actual, self.compared.expected) if self.compared else ()
-        places = {found.untyped_storage().data_ptr() for each in tensors
-                  if (found := contents_of(each)) is not None}  # fmt: skip
+        places = {
+            found.untyped_storage().data_ptr()
+            for each in tensors
+            if (found := contents_of(each)) is not None
+        }
         near = [each for each in self.recent if places & {b.host for b in each.before}]
         last = [*self.recent][-1:]
         return next(iter([*near[-1:], *last]), None)
@@ -260,8 +263,12 @@ class LaunchObserver:
         if snapshot is self.faulty and self.fault is not None:
             snapshot = self.faulty = snapshot.reduced(self.fault)
         try:
-            raw = capture(snapshot, said=said, line=line,
-                          compared=None if snapshot is self.faulty else self.compared)  # fmt: skip
+            raw = capture(
+                snapshot,
+                said=said,
+                line=line,
+                compared=None if snapshot is self.faulty else self.compared,
+            )
         except NotCapturedError as error:
             return "", str(error)
         except ValidationError as error:  # a name that is none
@@ -290,17 +297,22 @@ def _code(launch: TritonLaunch) -> KernelCode:
     ]
     parts = [str(kind) for kind in source.signature.values()], constants, _options(launch)
     return KernelCode(
-        target=kernel.target, kernel=kernel.name,
+        target=kernel.target,
+        kernel=kernel.name,
         variant=hashlib.sha256(repr(parts).encode("utf-8", "backslashreplace")).hexdigest()[:12],
-        registers=kernel.metadata.vgpr_count, spills=kernel.metadata.vgpr_spill_count,
+        registers=kernel.metadata.vgpr_count,
+        spills=kernel.metadata.vgpr_spill_count,
         lds=kernel.descriptor.group_segment + kernel.shared,
         scratch=kernel.descriptor.private_segment,
-    )  # fmt: skip
+    )
 
 
 def _options(launch: TritonLaunch) -> dict[str, int]:
-    return {name: value for name in _OPTIONS
-            if isinstance(value := getattr(launch.metadata, name, None), int)}  # fmt: skip
+    return {
+        name: value
+        for name in _OPTIONS
+        if isinstance(value := getattr(launch.metadata, name, None), int)
+    }
 
 
 def watched(
@@ -346,9 +358,11 @@ def _check(snapshot: Snapshot, hazards: Sequence[Hazard], fault: KernelError | N
 
 
 def _difference(
-    first: Mapping[Buffer, U8], known: Mapping[Buffer, NDArray[np.bool_] | None],
-    fault: KernelError | None, other: KernelError | None,
-) -> tuple[str, int]:  # fmt: skip
+    first: Mapping[Buffer, U8],
+    known: Mapping[Buffer, NDArray[np.bool_] | None],
+    fault: KernelError | None,
+    other: KernelError | None,
+) -> tuple[str, int]:
     """Return the difference after a second run, and the number of the buffer, or 0."""
     if fault or other:
         if fault and other:
@@ -433,11 +447,18 @@ def capture(snapshot: Snapshot, *, said: str, line: str, compared: ExpectedValue
         expected, blob = found
         blobs.append(blob)
     told = Capture(
-        target=launch.kernel.target, file=_file(function.fn.__code__.co_filename),
-        module=function.fn.__module__, kernel=function.fn.__qualname__, grid=launch.grid,
-        options=_options(launch), arguments=arguments, storages=tuple(storages), expected=expected,
-        said=said, line=line,
-    )  # fmt: skip
+        target=launch.kernel.target,
+        file=_file(function.fn.__code__.co_filename),
+        module=function.fn.__module__,
+        kernel=function.fn.__qualname__,
+        grid=launch.grid,
+        options=_options(launch),
+        arguments=arguments,
+        storages=tuple(storages),
+        expected=expected,
+        said=said,
+        line=line,
+    )
     return packed_launch(told, blobs)
 
 
@@ -450,9 +471,12 @@ def _file(path: str) -> str:
 
 def _tensor(tensor: torch.Tensor, storage: int) -> CapturedTensor:
     return CapturedTensor(
-        dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape),
-        strides=tuple(tensor.stride()), offset=int(tensor.storage_offset()), storage=storage,
-    )  # fmt: skip
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        strides=tuple(tensor.stride()),
+        offset=int(tensor.storage_offset()),
+        storage=storage,
+    )
 
 
 def _argument(name: str, value: object, numbers: Mapping[int, int]) -> CapturedArgument:
@@ -477,9 +501,7 @@ def _argument(name: str, value: object, numbers: Mapping[int, int]) -> CapturedA
 def _expected(
     compared: ExpectedValues, numbers: Mapping[int, int]
 ) -> tuple[ExpectedTensor, bytes] | None:
-    for seen, other in (
-        (compared.actual, compared.expected), (compared.expected, compared.actual),
-    ):  # fmt: skip
+    for seen, other in ((compared.actual, compared.expected), (compared.expected, compared.actual)):
         tensor, wanted = contents_of(seen), contents_of(other)
         if tensor is None or wanted is None or tensor.shape != wanted.shape or not tensor.numel():
             continue
@@ -524,9 +546,12 @@ class CapturedLaunch:
             dtype: torch.dtype = getattr(torch, wanted.dtype)
             raw = torch.frombuffer(bytearray(self.blobs[-1]), dtype=dtype)
             torch.testing.assert_close(
-                _view(wanted.tensor, storages).cpu().to(dtype), raw.view(wanted.tensor.shape),
-                rtol=wanted.rtol, atol=wanted.atol, equal_nan=True,
-            )  # fmt: skip
+                _view(wanted.tensor, storages).cpu().to(dtype),
+                raw.view(wanted.tensor.shape),
+                rtol=wanted.rtol,
+                atol=wanted.atol,
+                equal_nan=True,
+            )
 
     def _storages(self) -> Iterator[torch.Tensor]:
         for number, storage in enumerate(self.told.storages):
@@ -556,9 +581,11 @@ def _given(told: CapturedArgument, storages: Sequence[torch.Tensor]) -> object:
         return _view(told.tensor, storages)
     if told.dtype:
         return triton.language.dtype(told.dtype)
-    return float(told.literal) if told.literal.lstrip("-") in {"inf", "nan"} else ast.literal_eval(
-        told.literal
-    )  # fmt: skip
+    return (
+        float(told.literal)
+        if told.literal.lstrip("-") in {"inf", "nan"}
+        else ast.literal_eval(told.literal)
+    )
 
 
 def replay(path: str | Path, tree: Path) -> None:
@@ -570,9 +597,11 @@ def replay(path: str | Path, tree: Path) -> None:
 
 #: The names of Triton's modules in upstreams.
 _TRITON: Final = {
-    "triton": "triton", "tl": "triton.language", "libdevice": "triton.language.extra.libdevice",
+    "triton": "triton",
+    "tl": "triton.language",
+    "libdevice": "triton.language.extra.libdevice",
     "tldevice": "triton.language.extra.libdevice",
-}  # fmt: skip
+}
 
 
 class KernelSource:
@@ -682,9 +711,10 @@ def _without_names(source: str) -> str:
         if not isinstance(node, ast.Constant):
             rest = lines[last][node.end_col_offset :]
             lines[first : last + 1] = [
-                lines[first][: node.col_offset] + b"0", *[b""] * (last - first - 1),
+                lines[first][: node.col_offset] + b"0",
+                *[b""] * (last - first - 1),
                 *([rest] if last > first else []),
-            ]  # fmt: skip
+            ]
             if last == first:
                 lines[first] += rest
     return b"\n".join(lines).decode()

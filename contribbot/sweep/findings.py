@@ -35,10 +35,14 @@ FindingKind = Literal[
     "skipped, passes here",
 ]
 KIND_OF_FAULT: Final[dict[str, FindingKind]] = {
-    "out of bounds": "memory fault", "misaligned": "memory fault", "race": "race",
-    "unwritten": "uninitialised read", "missing wait": "missing wait",
-    "endless": "endless", "launch limits": "launch limits",
-}  # fmt: skip
+    "out of bounds": "memory fault",
+    "misaligned": "memory fault",
+    "race": "race",
+    "unwritten": "uninitialised read",
+    "missing wait": "missing wait",
+    "endless": "endless",
+    "launch limits": "launch limits",
+}
 
 
 class KernelUse(Model):
@@ -132,11 +136,16 @@ def _finding(number: int, rows: Sequence[SweepRow]) -> SweepFinding:
     assert first.kind  # noqa: S101  for mypy
     captures = {row.target: row.capture for row in reversed(rows) if row.capture}
     return SweepFinding(
-        number=number, kind=first.kind, kernel=first.kernel, line=first.line,
-        said=first.skip or first.said, targets=(*dict.fromkeys(row.target for row in rows),),
-        tests=(*dict.fromkeys(row.test for row in rows),), captures=captures,
+        number=number,
+        kind=first.kind,
+        kernel=first.kernel,
+        line=first.line,
+        said=first.skip or first.said,
+        targets=(*dict.fromkeys(row.target for row in rows),),
+        tests=(*dict.fromkeys(row.test for row in rows),),
+        captures=captures,
         uncaptured="" if captures else next((row.uncaptured for row in rows if row.uncaptured), ""),
-    )  # fmt: skip
+    )
 
 
 def outcomes_of(rows: Iterable[SweepRow]) -> dict[str, int]:
@@ -276,8 +285,9 @@ def read_launch(path: Path) -> tuple[Capture, tuple[bytes, ...]]:
             count = 2 * len(told.storages) + (told.expected is not None)
             return told, tuple(archive.read(f"{number}.bin") for number in range(count))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path}: no captured launch: {error}",
-                         hint="sweep again into a new folder") from error  # fmt: skip
+        raise UsageError(
+            f"{path}: no captured launch: {error}", hint="sweep again into a new folder"
+        ) from error
 
 
 def packed_launch(told: Capture, blobs: Sequence[bytes]) -> bytes:
@@ -342,18 +352,21 @@ def compare(before: Sweep, now: Sweep) -> SweepComparison:
         versions={name: pair for name, pair in sorted(pairs.items()) if pair[0] != pair[1]},
         new=tuple(each for each in now.findings if each.key not in keys[0]),
         gone=tuple(
-            each for each in before.findings
+            each
+            for each in before.findings
             if each.key not in keys[1]
             and any((target, test) in new for target in each.targets for test in each.tests)
         ),
         grown=tuple(_grown(before, now)),
         outcomes=tuple(
             ChangedTest(target=a.target, test=a.test, before=a.outcome, now=b.outcome)
-            for a, b in both if a.outcome != b.outcome
+            for a, b in both
+            if a.outcome != b.outcome
         ),
-        bits=tuple(changed), alike=len(digests) - len(changed),
+        bits=tuple(changed),
+        alike=len(digests) - len(changed),
         uncompared=len(old) + len(new) - len(both) - len(digests),
-    )  # fmt: skip
+    )
 
 
 def _bits(row: SweepRow) -> dict[str, str]:
@@ -376,5 +389,11 @@ def _grown(before: Sweep, now: Sweep) -> Iterator[GrownKernel]:
             for needs in _NEEDS:
                 a, b = int(getattr(was, needs)), int(getattr(code, needs))
                 if b > a:
-                    yield GrownKernel(target=code.target, kernel=code.kernel, needs=needs,
-                                      variant=code.variant, before=a, now=b)  # fmt: skip
+                    yield GrownKernel(
+                        target=code.target,
+                        kernel=code.kernel,
+                        needs=needs,
+                        variant=code.variant,
+                        before=a,
+                        now=b,
+                    )

@@ -75,8 +75,9 @@ def run_sweep(
         check_target(target)
     if not any(Path(word).name in {"pytest", "py.test"} for word in program[:3]):
         given = program[0] if program else "nothing"
-        raise UsageError(f"--report keeps what tests came to, and {given} is no pytest",
-                         hint=_BEGIN)  # fmt: skip
+        raise UsageError(
+            f"--report keeps what tests came to, and {given} is no pytest", hint=_BEGIN
+        )
     number = shard_of(shard)
     argv = command_of(program)
     with _locked(folder):
@@ -86,8 +87,9 @@ def run_sweep(
             started(target)
             said, interrupted = _on_target(argv, target, folder, number, quiet=quiet)
             unfinished = {name: why for name, why in before.unfinished.items() if name != target}
-            before = header.model_copy(update={"unfinished": unfinished | (
-                {target: said} if said else {})})  # fmt: skip
+            before = header.model_copy(
+                update={"unfinished": unfinished | ({target: said} if said else {})}
+            )
             _write_header(folder, before)
             if interrupted:
                 return True
@@ -100,15 +102,18 @@ def _locked(folder: Path) -> Iterator[None]:
         raise UsageError(f"{folder}: not a folder", hint="name a folder for the sweep")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if names - _OURS and _HEADER not in names:
-        raise UsageError(f"{folder}: it has files in it, and none says that they are a sweep's",
-                         hint="name an empty folder, or a new one")  # fmt: skip
+        raise UsageError(
+            f"{folder}: it has files in it, and none says that they are a sweep's",
+            hint="name an empty folder, or a new one",
+        )
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with filelock.FileLock(folder / ".lock", timeout=0):
             yield
     except filelock.Timeout as error:
-        raise UsageError(f"{folder}: another sweep writes into it",
-                         hint="wait for it, or name another folder") from error  # fmt: skip
+        raise UsageError(
+            f"{folder}: another sweep writes into it", hint="wait for it, or name another folder"
+        ) from error
 
 
 def _begin(folder: Path, header: SweepHeader) -> SweepHeader:
@@ -119,8 +124,10 @@ def _begin(folder: Path, header: SweepHeader) -> SweepHeader:
         return header
     before = read_header(folder)
     if (before.program, before.shard) != (header.program, header.shard):
-        raise UsageError(f"{folder}: a sweep of {' '.join(before.program)}, {before.shard}",
-                         hint="name another folder, or remove this one")  # fmt: skip
+        raise UsageError(
+            f"{folder}: a sweep of {' '.join(before.program)}, {before.shard}",
+            hint="name another folder, or remove this one",
+        )
     return before
 
 
@@ -135,8 +142,10 @@ def read_header(folder: Path) -> SweepHeader:
     except FileNotFoundError as error:
         raise UsageError(f"{folder}: no sweep in it", hint=_BEGIN) from error
     except ValidationError as error:
-        raise UsageError(f"{folder / _HEADER}: not what a sweep writes",
-                         hint="remove the folder, and sweep again") from error  # fmt: skip
+        raise UsageError(
+            f"{folder / _HEADER}: not what a sweep writes",
+            hint="remove the folder, and sweep again",
+        ) from error
 
 
 def _on_target(
@@ -151,8 +160,9 @@ def _on_target(
         with tempfile.TemporaryDirectory(prefix="contribbot-sweep-") as name:
             file = Path(name, "session.json")
             file.write_text(session.model_dump_json(), encoding="utf-8")
-            run = run_on_target(argv, target, quiet=quiet, plugins=(_PLUGIN,),
-                                env={SESSION: str(file)})  # fmt: skip
+            run = run_on_target(
+                argv, target, quiet=quiet, plugins=(_PLUGIN,), env={SESSION: str(file)}
+            )
         if run.exit_code == UNWRITABLE:
             raise no_space(str(path))
         events = [*read_events(path)][len(before) :]
@@ -191,8 +201,13 @@ def _session(
     wanted = {event.file: event.count for event in events if event.file}
     whole = [file for file, count in wanted.items() if counts[file] >= count]
     whole += [name for name in done if "::" not in name]
-    return SweepSession(folder=str(folder.absolute()), target=target, shard=shard,
-                        done=(*done,), done_files=(*dict.fromkeys(whole),))  # fmt: skip
+    return SweepSession(
+        folder=str(folder.absolute()),
+        target=target,
+        shard=shard,
+        done=(*done,),
+        done_files=(*dict.fromkeys(whole),),
+    )
 
 
 def read_sweep(folder: Path) -> Sweep:
@@ -210,18 +225,22 @@ def read_sweep(folder: Path) -> Sweep:
     names = dict.fromkeys([*(target for target, _ in rows), *header.unfinished])
     found = [*rows.values()]
     return Sweep(
-        program=header.program, shard=header.shard, versions=versions,
+        program=header.program,
+        shard=header.shard,
+        versions=versions,
         targets=tuple(
             TargetSum(
-                target=name, outcomes=outcomes_of(row for row in found if row.target == name),
+                target=name,
+                outcomes=outcomes_of(row for row in found if row.target == name),
                 seconds=round(sum(row.seconds for row in found if row.target == name), 1),
                 unfinished=header.unfinished.get(name, ""),
             )
             for name in names
         ),
-        findings=tuple(_numbered(folder, findings_of(found))), code=tuple(code.values()),
+        findings=tuple(_numbered(folder, findings_of(found))),
+        code=tuple(code.values()),
         tests=tuple(found),
-    )  # fmt: skip
+    )
 
 
 def _numbered(folder: Path, findings: Sequence[SweepFinding]) -> list[SweepFinding]:
@@ -262,8 +281,10 @@ def bring_together(folders: Sequence[Path]) -> Sweep:
 def _copy(source: Path, place: Path) -> None:
     """Copy the events and captures of a folder into another folder, without duplicates."""
     for path in sorted(source.glob("gfx*.jsonl")):
-        there = {(each.row.test if each.row else each.model_dump_json())
-                 for each in read_events(place / path.name)}  # fmt: skip
+        there = {
+            (each.row.test if each.row else each.model_dump_json())
+            for each in read_events(place / path.name)
+        }
         for event in read_events(path):
             if (event.row.test if event.row else event.model_dump_json()) not in there:
                 write_event(place / path.name, event)

@@ -114,15 +114,20 @@ def create_from(queue: Queue, wish: Wish, place: str) -> Draft:
     folder, _, number = place.rpartition("#")
     if not folder or not number.isdigit():
         raise UsageError(f"--from-finding {place}: no finding", hint="name one as DIR#7")
-    finding = next((each for each in read_sweep(Path(folder)).findings
-                    if each.number == int(number)), None)  # fmt: skip
+    finding = next(
+        (each for each in read_sweep(Path(folder)).findings if each.number == int(number)), None
+    )
     if finding is None:
-        raise UsageError(f"{folder}: no finding {number} in it",
-                         hint=f"contribbot emulate --report {folder} lists them")  # fmt: skip
+        raise UsageError(
+            f"{folder}: no finding {number} in it",
+            hint=f"contribbot emulate --report {folder} lists them",
+        )
     if not finding.captures:
         why = finding.uncaptured or f"nothing is launched where {finding.kind} is found"
-        raise UsageError(f"{place}: no launch is captured: {why}",
-                         hint="write the check by hand: docs/emulate.md")  # fmt: skip
+        raise UsageError(
+            f"{place}: no launch is captured: {why}",
+            hint="write the check by hand: docs/emulate.md",
+        )
     name = next(iter(finding.captures.values()))
     path = Path(folder) / "captures" / Path(name).name
     told, blobs = read_launch(path)
@@ -131,8 +136,12 @@ def create_from(queue: Queue, wish: Wish, place: str) -> Draft:
 
     def begin(draft: Draft) -> Draft:
         upstream = queue.upstreams[draft.pin.upstream]
-        return replace(draft, problem=_problem(finding), proof=_proof(finding),
-                       files=_files(finding, _in_tree(told, upstream), blobs))  # fmt: skip
+        return replace(
+            draft,
+            problem=_problem(finding),
+            proof=_proof(finding),
+            files=_files(finding, _in_tree(told, upstream), blobs),
+        )
 
     return create(queue, wish, begin)
 
@@ -179,17 +188,26 @@ def _files(finding: SweepFinding, told: Capture, blobs: Sequence[bytes]) -> dict
     lines += _launch(told, kernel)
     imports = [
         *(["import zipfile", ""] if files else []),
-        "import torch", "import triton.language as tl", f"from {told.module} import {kernel}",
-    ]  # fmt: skip
+        "import torch",
+        "import triton.language as tl",
+        f"from {told.module} import {kernel}",
+    ]
     facts = {
-        "finding": finding.model_copy(update={"line": _plain(finding.line)}), "told": told,
-        "kernel": kernel, "name": name, "imports": "\n".join(imports), "body": "\n".join(lines),
-    }  # fmt: skip
+        "finding": finding.model_copy(update={"line": _plain(finding.line)}),
+        "told": told,
+        "kernel": kernel,
+        "name": name,
+        "imports": "\n".join(imports),
+        "body": "\n".join(lines),
+    }
     seen = finding.kind != "wrong numbers" or told.expected is not None
     check = _CHECK.format(
-        name=name, kind=finding.kind.capitalize(), line=_plain(finding.line),
-        imports="tree" if seen else "tree, unwritten", rest="" if seen else _UNWRITTEN,
-    )  # fmt: skip
+        name=name,
+        kind=finding.kind.capitalize(),
+        line=_plain(finding.line),
+        imports="tree" if seen else "tree, unwritten",
+        rest="" if seen else _UNWRITTEN,
+    )
     script = _filled(_SCRIPT, **facts)
     if script.count("\n") > _LONGEST:
         script = _filled(_SHORT, **facts)
@@ -198,7 +216,7 @@ def _files(finding: SweepFinding, told: Capture, blobs: Sequence[bytes]) -> dict
         "checks/launch.zip": packed_launch(told, blobs),
         "reproduce.py": script.encode(),
         f"draft_test_{name}.py": _filled(_TEST, **facts).encode(),
-    }  # fmt: skip
+    }
 
 
 def _plain(text: str) -> str:
@@ -211,15 +229,20 @@ def _storages(told: Capture, blobs: Sequence[bytes]) -> tuple[list[str], bool]:
     lines, read = list[str](), False
     for number, storage in enumerate(told.storages):
         raw = blobs[2 * number]
-        dtypes = {each.tensor.dtype for each in told.arguments
-                  if each.tensor and each.tensor.storage == number}  # fmt: skip
+        dtypes = {
+            each.tensor.dtype
+            for each in told.arguments
+            if each.tensor and each.tensor.storage == number
+        }
         dtype = dtypes.pop() if len(dtypes) == 1 else "uint8"
         size = _INTEGERS.get(dtype, 0)
         if storage.zero or not any(raw):
             made = f"torch.zeros({storage.size}, dtype=torch.uint8)"
         elif size and len(raw) <= _SMALL * size and len(raw) % size == 0:
-            numbers = [int.from_bytes(raw[at : at + size], "little", signed=dtype != "uint8")
-                       for at in range(0, len(raw), size)]  # fmt: skip
+            numbers = [
+                int.from_bytes(raw[at : at + size], "little", signed=dtype != "uint8")
+                for at in range(0, len(raw), size)
+            ]
             made = f"torch.tensor({numbers}, dtype=torch.{dtype})"
         else:
             made = ""
@@ -235,18 +258,24 @@ def _storages(told: Capture, blobs: Sequence[bytes]) -> tuple[list[str], bool]:
 def _launch(told: Capture, kernel: str) -> list[str]:
     """Return the call of the kernel on as few lines as possible."""
     words = [f"{each.name}={_expression(each)}" for each in told.arguments]
-    words += [f"{name}={value}" for name, value in told.options.items()
-              if _DEFAULTS.get(name) != value]  # fmt: skip
-    text = textwrap.wrap(", ".join(word.replace(" ", "\0") for word in words), 96,
-                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
+    words += [
+        f"{name}={value}" for name, value in told.options.items() if _DEFAULTS.get(name) != value
+    ]
+    text = textwrap.wrap(
+        ", ".join(word.replace(" ", "\0") for word in words),
+        96,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     return [
         "view = lambda storage, dtype, *layout: storage.view(dtype).as_strided(*layout)",
         f"kernel = {kernel}",
         'while not hasattr(kernel, "cache_key"): kernel = kernel.fn  # without autotuning',
         f"kernel[{told.grid}](",
         *(f"    {line}" for line in "\n".join(text).replace("\0", " ").split("\n")),
-        ")", "torch.cuda.synchronize()",
-    ]  # fmt: skip
+        ")",
+        "torch.cuda.synchronize()",
+    ]
 
 
 def _expression(argument: CapturedArgument) -> str:
@@ -259,12 +288,16 @@ def _expression(argument: CapturedArgument) -> str:
     try:
         return repr(ast.literal_eval(argument.literal))  # a literal alone
     except (ValueError, SyntaxError) as error:
-        raise UsageError(f"{argument.name} of the captured launch is no literal",
-                         hint="sweep again into a new folder") from error  # fmt: skip
+        raise UsageError(
+            f"{argument.name} of the captured launch is no literal",
+            hint="sweep again into a new folder",
+        ) from error
 
 
 def _view(tensor: CapturedTensor) -> str:
     if tensor.storage < 0:
         return f'torch.empty({tensor.shape}, dtype=torch.{tensor.dtype}, device="cuda")'
-    return (f"view(s{tensor.storage}, torch.{tensor.dtype}, {tensor.shape}, {tensor.strides}, "
-            f"{tensor.offset})")  # fmt: skip
+    return (
+        f"view(s{tensor.storage}, torch.{tensor.dtype}, {tensor.shape}, {tensor.strides}, "
+        f"{tensor.offset})"
+    )

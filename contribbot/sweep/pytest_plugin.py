@@ -162,10 +162,11 @@ class _Sweep:
                     self._lifted[item.nodeid] = f"{_skip_line(item)}: {reason}"
         for node in {node for item in items for node in item.listchain()}:
             node.own_markers[:] = [
-                mark for mark in node.own_markers
+                mark
+                for mark in node.own_markers
                 if mark.name not in {"skip", "skipif"}
                 or not _ROCM.search(str(mark.kwargs.get("reason", "") or mark.args[:1]))
-            ]  # fmt: skip
+            ]
 
     # --- A test ------------------------------------------------------------------------------
 
@@ -212,8 +213,11 @@ class _Sweep:
         row, observer = self._row, self._observer
         if row is None or observer is None:
             return report
-        told = [TestRow.model_validate_json(str(value)) for name, value in report.user_properties
-                if name == PROPERTY]  # fmt: skip
+        told = [
+            TestRow.model_validate_json(str(value))
+            for name, value in report.user_properties
+            if name == PROPERTY
+        ]
         if told and row.outcome == "passed":
             row = self._judged(row, told[0], call)
         row = row.model_copy(update={"seconds": row.seconds + call.duration})
@@ -222,14 +226,20 @@ class _Sweep:
             if self._skip:
                 passed = row.outcome == "passed" and bool(row.kernels)
                 kind: FindingKind | str = "skipped, passes here" if passed else ""
-                row = row.model_copy(update={
-                    "outcome": "skipped", "kind": kind, "skip": self._skip, "capture": "",
-                    "line": self._skip.partition(": ")[0] if passed else row.line,
-                    "kernel": ", ".join(sorted(observer.launches)) if passed else row.kernel,
-                })  # fmt: skip
-            report.user_properties += [(_ROW, row.model_dump_json()), *(
-                (_CODE, code.model_dump_json()) for code in observer.new_code()
-            )]  # fmt: skip
+                row = row.model_copy(
+                    update={
+                        "outcome": "skipped",
+                        "kind": kind,
+                        "skip": self._skip,
+                        "capture": "",
+                        "line": self._skip.partition(": ")[0] if passed else row.line,
+                        "kernel": ", ".join(sorted(observer.launches)) if passed else row.kernel,
+                    }
+                )
+            report.user_properties += [
+                (_ROW, row.model_dump_json()),
+                *((_CODE, code.model_dump_json()) for code in observer.new_code()),
+            ]
         self._row = row
         signal.alarm(left and max(left, 1))
         return report
@@ -257,10 +267,17 @@ class _Sweep:
         if kind in KINDS_CAPTURED and not self._skip and key not in self._captured:
             name, why = observer.kept(Path(self._session.folder), taken, said, line)
             self._captured.add(key)
-        return row.model_copy(update={
-            "outcome": outcome, "kind": kind, "kernel": kernel, "line": line, "said": said,
-            "capture": name, "uncaptured": why,
-        })  # fmt: skip
+        return row.model_copy(
+            update={
+                "outcome": outcome,
+                "kind": kind,
+                "kernel": kernel,
+                "line": line,
+                "said": said,
+                "capture": name,
+                "uncaptured": why,
+            }
+        )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the outcome of a test."""
@@ -272,10 +289,16 @@ class _Sweep:
             elif name == _CODE:
                 self._write(SweepEvent(code=KernelCode.model_validate_json(str(value))))
         if report.when not in {"setup", "call", "teardown"} and report.failed:  # of a lost worker
-            self._write(SweepEvent(row=SweepRow(
-                target=self._session.target, test=report.nodeid, outcome="crashed",
-                said=outcomes.line_of(str(report.longrepr)),
-            )))  # fmt: skip
+            self._write(
+                SweepEvent(
+                    row=SweepRow(
+                        target=self._session.target,
+                        test=report.nodeid,
+                        outcome="crashed",
+                        said=outcomes.line_of(str(report.longrepr)),
+                    )
+                )
+            )
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep which file cannot be imported, or is skipped as a whole."""
@@ -285,12 +308,20 @@ class _Sweep:
         if report.skipped and isinstance(where, tuple):
             path, line, said = where
             skip = f"{os.path.relpath(path)}:{line}: {said}"
-            row = SweepRow(target=self._session.target, test=report.nodeid, outcome="skipped",
-                           skip=outcomes.line_of(skip))  # fmt: skip
+            row = SweepRow(
+                target=self._session.target,
+                test=report.nodeid,
+                outcome="skipped",
+                skip=outcomes.line_of(skip),
+            )
         else:
             lines = [each[4:] for each in str(where).splitlines() if each.startswith("E  ")]
-            row = SweepRow(target=self._session.target, test=report.nodeid, outcome="failed",
-                           said=outcomes.line_of((lines or [str(where)])[-1]))  # fmt: skip
+            row = SweepRow(
+                target=self._session.target,
+                test=report.nodeid,
+                outcome="failed",
+                said=outcomes.line_of((lines or [str(where)])[-1]),
+            )
         self._write(SweepEvent(row=row))
 
     @pytest.hookimpl(trylast=True)
@@ -327,8 +358,10 @@ def _skip_line(item: pytest.Item) -> str:
     path, first, _ = item.location
     number = (first or 0) + 1
     lines = linecache.getlines(str(item.path))
-    near = next((n for n in range(number, min(number + 60, len(lines) + 1))
-                 if _SKIP.search(lines[n - 1])), 0)  # fmt: skip
+    near = next(
+        (n for n in range(number, min(number + 60, len(lines) + 1)) if _SKIP.search(lines[n - 1])),
+        0,
+    )
     top = next((n for n, line in enumerate(lines, start=1) if "pytestmark" in line), number)
     return f"{path}:{near or top}"
 
@@ -351,8 +384,14 @@ def _uncompiled(error: BaseException) -> tuple[FindingKind, str, str] | None:
             code = function.fn.__code__  # type: ignore[union-attr]  # triton has no types
             number = code.co_firstlineno
             if (node := getattr(error, "node", None)) is not None and hasattr(node, "lineno"):
-                decorators = next((n for n, line in enumerate(function.raw_src)  # type: ignore[union-attr]
-                                   if line.lstrip().startswith("def ")), 0)  # fmt: skip
+                decorators = next(
+                    (
+                        n
+                        for n, line in enumerate(function.raw_src)  # type: ignore[union-attr]
+                        if line.lstrip().startswith("def ")
+                    ),
+                    0,
+                )
                 number += decorators + node.lineno - 1
             return kind, str(code.co_name), f"{Path(code.co_filename).name}:{number}"
     return kind, "", ""
