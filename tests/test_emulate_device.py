@@ -9,6 +9,7 @@ import os
 import pickle
 import re
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -44,6 +45,29 @@ def test_a_kernel_of_triton_is_executed_on_each_target(target: str) -> None:
         assert torch.cuda.get_device_properties(0).gcnArchName.split(":")[0] == target
         assert torch.cuda.get_device_capability() == FACTS[target].capability
         assert triton.runtime.driver.active.get_current_target().arch == target
+
+
+def test_a_kernel_that_outlives_the_gpu_is_unloaded_by_nobody(tmp_path: Path) -> None:
+    """Triton 3.8's compiled kernels have this finaliser."""
+    script = tmp_path / "outlive.py"
+    script.write_text(
+        "import torch\nfrom triton.compiler import CompiledKernel\n"
+        "from triton.runtime import driver\n"
+        "CompiledKernel.__del__ = lambda kernel: driver.active.utils.unload_module(kernel.module)\n"
+        "from contribbot.emulate import device\nfrom tests.kernels import scale\n"
+        "for target in ('gfx942', 'gfx1201'):\n    with device(target):\n"
+        "        x = torch.ones(16, device='cuda')\n"
+        "        scale[(1,)](x, x, 8.0, 2.0, 1, True)\nscale.device_caches.clear()\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, script],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": ".", "TRITON_CACHE_DIR": str(tmp_path / "triton")},
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
 def test_torch_is_as_before_afterwards() -> None:

@@ -37,6 +37,7 @@ try:
     from triton.backends import Backend, backends
     from triton.backends.compiler import GPUTarget
     from triton.backends.driver import GPUDriver
+    from triton.compiler import CompiledKernel
     from triton.runtime import _allocation, driver
     from triton.runtime.jit import JITFunction, TensorWrapper
 except ImportError as error:
@@ -117,6 +118,25 @@ def _toml(value: object) -> str:
     return json.dumps(value if plain else f"tl.{repr(value).rpartition('.')[2]}")
 
 
+class _Module(bytes):
+    """A code object that the emulated GPU has loaded: nothing has to be unloaded."""
+
+
+def _keep_loaded() -> None:
+    """Spare a kernel of the emulated GPU Triton's finaliser (3.8): no driver may be active then."""
+    unload = getattr(CompiledKernel, "__del__", None)
+
+    def finalise(kernel: CompiledKernel) -> None:
+        if not isinstance(getattr(kernel, "module", None), _Module):
+            unload(kernel)
+
+    if unload is not None:
+        CompiledKernel.__del__ = finalise
+
+
+_keep_loaded()
+
+
 class _Utils:
     """The functions that Triton's runtime asks of a driver's C module."""
 
@@ -125,14 +145,15 @@ class _Utils:
 
     def load_binary(
         self, name: str, content: bytes, shared: int, device: int
-    ) -> tuple[bytes, Kernel, int, int, int]:
+    ) -> tuple[_Module, Kernel, int, int, int]:
         """Return a code object's kernel: its registers, spilled ones, and the most work-items."""
         del device
         record = self._gpu.record
         kernel = replace(load(content)[name], shared=shared, ran=set(), record=record)
         self._gpu.kernels.append(kernel)
         said = kernel.metadata
-        return content, kernel, said.vgpr_count, said.vgpr_spill_count, said.max_flat_workgroup_size
+        most = said.max_flat_workgroup_size
+        return _Module(content), kernel, said.vgpr_count, said.vgpr_spill_count, most
 
     def get_device_properties(self, device: int) -> dict[str, int | str]:
         """Return the properties of the emulated GPU that Triton reads."""
