@@ -466,6 +466,14 @@ CORNERS: list[tuple[str, str, Rows]] = [
         (f32(34), f32(-38), TWO): 0xAAAADA58, (f32(34), f32(-38), f32(3)): 0xAAAADA58,
         (f32(448 * 4), f32(2**-10), f32(4)): 0xAAAA007E}),
     ("gfx950", "v_cvt_scalef32_f32_fp8 v0, v1, v2", {(0x58, TWO): f32(32)}),
+    ("gfx950", "v_cvt_scalef32_pk_f32_fp4 v[0:1], v1, v2", {
+        (0xF3, TWO): pair(f32(3), f32(-12)), (0x80, HALF): pair(0, MINUS)}),
+    ("gfx950", "v_cvt_scalef32_pk_f16_fp4 v0, v1, v2", {
+        (0x91, HALF): f16(-0.25) << 16 | f16(0.25)}),
+    ("gfx950", "v_cvt_scalef32_pk_bf16_fp4 v0, v1, v2 op_sel:[1,0,0]", {
+        (0xAAAA72AA, f32(3)): 0x41404000}),
+    ("gfx950", "v_cvt_scalef32_pk_bf16_fp4 v0, v1, v2 op_sel:[0,1,0]", {
+        (0xAA72AAAA, ONE): 0x40C03F80}),
     (ALL, "v_ldexp_f32 v0, v1, v2", {
         (f32(1.5), -150 & ONES): TINY, (f32(1.5), -149 & ONES): 2, (ONE, -150 & ONES): 0,
         (TINY, 149): ONE, (TOP, 1): INF, (ONE, MINUS - 1): INF, (f32(-1), MINUS): MINUS,

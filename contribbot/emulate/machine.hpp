@@ -235,6 +235,7 @@ INLINE u8 f32_to_fp8(f32 x) { return E4m3::encode(x); }
 INLINE u8 f32_to_bf8(f32 x) { return E5m2::encode(x); }
 INLINE f32 fp8_to_f32(u8 x) { return E4m3::decode(x); }
 INLINE f32 bf8_to_f32(u8 x) { return E5m2::decode(x); }
+INLINE f32 fp4_to_f32(u32 x) { return tiny<2, 1>(x); }
 
 T_ u32 bitCount(T x) { return __builtin_popcountll(x); }
 INLINE u32 reverse(u32 x) { return __builtin_bitreverse32(x); }
@@ -293,7 +294,7 @@ INPUT(FLUSHED_F16, 16, f::flush(as<f16>((u16)x))) INPUT(FLUSHED_BF16, 16, f::flu
 INPUT(XF32, 32, as<f32>((u32)x & ~0x1FFFu)) INPUT(I8, 8, (i8)x) INPUT(U8, 8, x)
 INPUT(I4, 4, low_signed(x, 4)) INPUT(U4, 4, x) INPUT(FP8, 8, f::fp8_to_f32(x)) INPUT(BF8, 8, f::bf8_to_f32(x))
 INPUT(FP6, 6, (f::tiny<2, 3>(x))) INPUT(BF6, 6, (f::tiny<3, 2>(x)))
-INPUT(FP4, 4, (f::tiny<2, 1>(x)))
+INPUT(FP4, 4, f::fp4_to_f32(x))
 // Sums of both halves.
 template <class T> INLINE u32 both(u32 a, u32 b) {
   u32 result = 0;

@@ -93,7 +93,9 @@ _OVERFLOWN: Final = (
     "size = isNAN(S0.f32) ? INF.f32 : abs(S0.f32); D0.f32 = sign_out ? -size : size",
 )
 _TO_SCALED: Final = re.compile(r"(b?f16|f32)_to_([fb][pf]8)_scale\(([^;]*?), scale\.u8\)")
-_FROM_SCALED: Final = re.compile(r"([fb][pf]8)_to_(b?f16|f32)_scale\(([^;]*?), scale(?:\.u8)?\)")
+_FROM_SCALED: Final = re.compile(
+    r"(fp4|[fb][pf]8)_to_(b?f16|f32)_scale\(([^;]*?), scale(?:\.u8)?\)"
+)
 #: Sums of products of small numbers.
 _DOT: Final = re.compile(
     r"V_DOT(?P<terms>[24])(?P<on>C|ACC)?_(?P<to>F32|BF16)_(?P<a>B?F16|[FB]F?P?8)(_(?P<b>[FB]F?P?8|BF16))?$"
@@ -150,7 +152,7 @@ def text_of(instruction: Instruction) -> str:
     # Scaled conversions divide by a scale, or multiply with it; only its exponent counts.
     found = _TO_SCALED.sub(r"f32_to_\2(ldexp(\1_to_f32(\3), 127 - 32'I(scale)))", found)
     found = _FROM_SCALED.sub(r"f32_to_\2(ldexp(\1_to_f32(\3), 32'I(scale) - 127))", found)
-    found = found.replace("f32_to_f32(", "(")
+    found = found.replace("f32_to_f32(", "(").replace(".fp4", ".u4")
     # NaN is neither less nor greater than a number.
     found = re.sub(r"(S0\.f\d+) <> (S1\.f\d+)", r"(\1 < \2 || \1 > \2)", found)
     # The text for gfx9 rounds twice; LLVM selects these for fma (FeatureFmaMixInsts of AMDGPU.td).
