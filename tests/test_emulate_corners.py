@@ -1045,6 +1045,8 @@ def test_beyond_scratch_its_own_size_is_told() -> None:
     ("target", "text", "lacking"),
     [
         ("gfx942", "v_mov_b64_dpp v[0:1], v[2:3] row_newbcast:1", "64 bits of another lane"),
+        ("gfx1100", "v_mov_b32_dpp v0, v1 dpp8:[7,6,5,4,3,2,1,0] fi:1", "DPP8"),
+        ("gfx1201", "v_mov_b32_dpp v0, v1 dpp8:[7,6,5,4,3,2,1,0]", "DPP8"),
         # Whether a lane without a source keeps its bit of the mask is not documented.
         ("gfx1201", "v_cmp_eq_u32_e64_dpp s4, v1, v2 row_xmask:1", "a compare or carry with DPP"),
     ],

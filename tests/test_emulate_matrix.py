@@ -107,7 +107,7 @@ class Case:
     def words(self) -> tuple[int, int, int]:
         """The registers of A, of B and of D."""
         size, products, blocks = self.shape
-        rows = 16 if self.target == "gfx1100" else self.lanes
+        rows = 16 if self.target.startswith("gfx11") else self.lanes
         inputs = [
             size * blocks * products * WIDTHS[kind] // (32 * rows) for kind in (self.a, self.b)
         ]
@@ -151,6 +151,10 @@ def cases() -> Iterator[Case]:
         Case("gfx1100", "v_wmma_f16_16x16x16_f16", "f16", "f16", " op_sel:[0,0,1]", half=1),
         Case("gfx1100", "v_wmma_bf16_16x16x16_bf16", "bf16", "bf16"),
         Case("gfx1100", "v_wmma_i32_16x16x16_iu4", "i4", "u4", " neg_lo:[1,0,0]"),
+        *(Case(target, f"v_wmma_f32_16x16x16_{kind}", kind, kind)
+          for target in ("gfx1150", "gfx1151", "gfx1152") for kind in ("f16", "bf16")),
+        Case("gfx1151", "v_wmma_bf16_16x16x16_bf16", "bf16", "bf16"),
+        Case("gfx1151", "v_wmma_i32_16x16x16_iu8", "i8", "u8", " neg_lo:[1,0,0]"),
         Case("gfx1201", "v_wmma_f16_16x16x16_f16", "f16", "f16"),
         Case("gfx1201", "v_wmma_bf16_16x16x16_bf16", "bf16", "bf16"),
         Case("gfx1201", "v_wmma_f32_16x16x16_bf8_fp8", "bf8", "fp8"),
@@ -211,7 +215,7 @@ def all_of(target: str) -> str:
 def input_place(case: Case, width: int, row: int, k: int, block: int) -> list[tuple[int, int]]:
     """Return the lanes, and the bit among their registers, that hold an element of A or B."""
     size, products, blocks = case.shape
-    if case.target == "gfx1100":  # all products in a lane, and those once more
+    if case.target.startswith("gfx11"):  # all products in a lane, and those once more
         return [(row, k * width), (row + 16, k * width)]
     groups = case.lanes // (size * blocks)
     each = products // groups
@@ -228,7 +232,7 @@ def output_place(case: Case, row: int, column: int, block: int) -> tuple[int, in
     Those of MFMA are the formulas of AMD's matrix instruction calculator.
     """
     size = case.shape[0]
-    if case.target == "gfx1100":
+    if case.target.startswith("gfx11"):
         return row % 2 * 16 + column, row // 2 * 32 + 16 * case.half
     if case.target == "gfx1201":
         return row // 8 * 16 + column, row % 8 * (16 if case.d.endswith("f16") else 32)
@@ -325,7 +329,7 @@ def test_a_product_is_the_sum_rounded_once(compiled: CompileOnce, case: Case) ->
         sizes = np.abs(left) @ np.abs(b[block]).T + 1
         bound = 2.0 ** -RESULTS[case.d][1] * np.abs(expected) + 2.0**-48 * sizes
         assert (np.abs(found - expected) <= (0 if case.d == "i32" else bound)).all()
-    if case.target == "gfx1100" and case.d.endswith("f16"):  # the other half is kept
+    if case.target.startswith("gfx11") and case.d.endswith("f16"):  # the other half is kept
         assert (d >> (0 if case.half else 16) & 0xFFFF == 0x3C00).all()
 
 

@@ -18,6 +18,7 @@ from contribbot.emulate.pseudocode import NotModelledError
 _FLOATS: Final = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)
 #: The values of the operands `src_shared_base` and `src_private_base`.
 APERTURES: Final = {235: 1 << 48, 237: 2 << 48}
+_UNREAD: Final = {233: "DPP8", 234: "DPP8"}
 _SCC, _LITERAL, VGPR = 253, 255, 256
 #: The first accumulation register, among a wave's vector registers.
 ACCUMULATORS: Final = 256
@@ -185,7 +186,7 @@ class Registers:
                 return f"join({register(first)}, {register(first + 1)})"
             return f"u{width}({register(first)})"
         else:
-            raise NotModelledError(f"the source operand {number}")
+            raise NotModelledError(_UNREAD.get(number, f"the source operand {number}"))
         return f"u{width}({self.number(bits)})"
 
     def each(self, *lines: str, after: Sequence[str] = ()) -> None:

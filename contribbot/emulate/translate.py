@@ -509,11 +509,7 @@ def _named(writer: Registers, instruction: Instruction, name: str) -> str:
 def _moved(writer: Registers, instruction: Instruction, number: int) -> str:
     """Return a source that comes from other lanes (DPP)."""
     get, lanes = instruction.get, writer.mode.lanes
-    if "DPP8" in instruction.encoding:
-        chosen = [instruction.fields[f"lane_sel_{i}"] for i in range(8)]
-        table = _table(lanes, lambda lane, *_: lane & ~7 | chosen[lane % 8])
-    else:
-        table = _dpp(instruction.fields["dpp"], lanes)
+    table = _dpp(instruction.fields["dpp"], lanes)
     # `from` is -1 for a lane that has no source: it reads 0, or is not written.
     readable = "from[l] >= 0" + ("" if get("fi") else " && (x >> from[l] & 1)")
     writer.before += [
