@@ -919,8 +919,9 @@ def program(target: str, text: str, *, scratch: int = 0) -> Program:
         ".name": "table", ".symbol": "table.kd", ".kernarg_segment_size": 0,
         ".wavefront_size": 64 if family == "cdna" else 32, ".max_flat_workgroup_size": 64,
     })  # fmt: skip
-    # Older targets have their IEEE mode.
-    descriptor = Descriptor(0, scratch, 0, 0xF0000 | 1 << 21 | (family != "rdna4") << 23, 0, 0)
+    # Older targets have their IEEE mode, RDNA's the WGP mode.
+    modes = 0xF0000 | 1 << 21 | 1 << 29 | (family != "rdna4") << 23
+    descriptor = Descriptor(0, scratch, 0, modes, 0, 0)
     return Program(Kernel(target, image, descriptor, metadata, LineTable([]), len(image)))
 
 

@@ -14,17 +14,20 @@ from contribbot.emulate.decode import TABLES
 from contribbot.emulate.errors import KernelError
 from contribbot.emulate.memory import Buffer, Memory
 from contribbot.emulate.program import Program
-from contribbot.emulate.workgroup import Executor, Launch
+from contribbot.emulate.workgroup import Executor, Launch, LaunchWatch
 from tests.test_emulate_corners import initial_registers, program
 from tests.tools import kinds
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
-#: The words of the cases below, as older and newer assemblers have them: waits for loads, for LDS
-#: and for scalar loads, with the number that may be outstanding.
+#: The words of the cases below, as older and newer assemblers have them: waits for loads, for LDS,
+#: for scalar loads and for stores, with the number that may be outstanding.
 NEWER = {"_dword": "_b32", "_dwordx4": "_b128", "ds_read": "ds_load", "ds_write": "ds_store"}
-WAITS = {"cdna": ("s_waitcnt vmcnt({})", "s_waitcnt lgkmcnt({})", "s_waitcnt lgkmcnt({})"),
-         "rdna3": ("s_waitcnt vmcnt({})", "s_waitcnt lgkmcnt({})", "s_waitcnt lgkmcnt({})"),
-         "rdna4": ("s_wait_loadcnt {}", "s_wait_dscnt {}", "s_wait_kmcnt {}")}  # fmt: skip
+OLD = ("s_waitcnt vmcnt({})", "s_waitcnt lgkmcnt({})", "s_waitcnt lgkmcnt({})")
+WAITS = {
+    "cdna": (*OLD, ""),
+    "rdna3": (*OLD, "s_waitcnt_vscnt null, {}"),
+    "rdna4": ("s_wait_loadcnt {}", "s_wait_dscnt {}", "s_wait_kmcnt {}", "s_wait_storecnt {}"),
+}
 
 
 class Case(NamedTuple):
@@ -43,6 +46,10 @@ class Case(NamedTuple):
 
 LOAD, LDS, DMA = "global_load_dword v4, v[0:1], off", "ds_read_b32 v4, v2", "gfx9(42|50)"
 HIGH = "global_load_d16_hi_b16 v4, v[0:1], off"
+STORE = "global_store_dword v[0:1], v3, off"
+#: Wave 0 does what is between them, and wave 1 then reads.
+FIRST = "s_cmp_eq_u32 s5, 0\ns_cbranch_scc0 NEXT\n"
+THEN = f"\nNEXT:\nbarrier\ns_cbranch_scc1 OUT\n{LOAD}\nvm 0"
 OWN = "ds_write_b32 v9, v3\nds_read_b32 v4, v9"
 CASES = [
     Case("a load's wait is removed", f"{LOAD}\n[vm 0]\nv_mov_b32 v5, v4", "v4.*global_load"),
@@ -103,19 +110,30 @@ CASES = [
     Case("a load into LDS that another wave reads behind a barrier",
          f"s_cmp_eq_u32 s5, 0\ns_cbranch_scc0 NEXT\ns_mov_b32 m0, 0\nto_lds\n[vm 0]\nNEXT:\n"
          f"barrier\ns_cbranch_scc1 OUT\n{LDS}\nlds 0", "byte 0 of LDS.*wave 0", DMA),
+    Case("a store that another wave reads behind a barrier",
+         f"{FIRST}{STORE}\n[st 0]{THEN}", "byte 0 of x.*wave 0.*(vs|store)cnt", "gfx1"),
+    Case("it waits for loads instead",
+         f"{FIRST}{STORE}\n[st 0|vm 0]{THEN}", "byte 0 of x.*wave 0", "gfx1"),
+    Case("it lets the second store be outstanding",
+         f"{FIRST}{STORE} offset:4\n{STORE}\n[st 0|st 1]{THEN}", "byte 0 of x", "gfx1"),
+    Case("its wait stands behind the barrier",
+         f"{FIRST}{STORE}\n[st 0]\nNEXT:\nbarrier\nst 0\ns_cbranch_scc1 OUT\n{LOAD}\nvm 0",
+         "byte 0 of x", "gfx1"),
+    Case("a flat store", f"{FIRST}flat_store_dword v[0:1], v3\nlds 0\n[st 0]{THEN}",
+         "byte 0 of x", "gfx1"),
 ]  # fmt: skip
 
 
 def lowered(case: Case, target: str, place: int, *, whole: bool) -> str:
     """Return a case as a target's assembler has it, with its wait or with the planted fault."""
     family = TABLES[target]
-    waits = dict(zip(("vm", "lds", "k"), WAITS[family], strict=True))
+    waits = dict(zip(("vm", "lds", "k", "st"), WAITS[family], strict=True))
     text = re.sub(
         r"\[([^]|0-9:]+ \d[^]|]*)(\|[^]]*)?\]",
         lambda found: found[1] if whole else (found[2] or "|")[1:],
         case.text,
     )
-    text = re.sub(r"(?m)^(vm|lds|k) (\d)$", lambda found: waits[found[1]].format(found[2]), text)
+    text = re.sub(r"(?m)^(vm|lds|k|st) (\d)$", lambda found: waits[found[1]].format(found[2]), text)
     returning = {"cdna": "glc" if target == "gfx90a" else "sc0", "rdna3": "glc",
                  "rdna4": "th:TH_ATOMIC_RETURN"}[family]  # fmt: skip
     atomic = "global_atomic_add" + ("" if family == "cdna" else "_u32")
@@ -147,7 +165,9 @@ def planted(target: str) -> Program:
 
 def outcome(target: str, number: int) -> Exception | None:
     made, memory, values = planted(target), Memory(), np.arange(64, dtype=np.uint32)
-    address = memory.add(Buffer.of("x", values.view(np.uint8)))
+    tensor = Buffer.of("x", values.view(np.uint8))
+    address = memory.add(tensor)
+    memory.watch(tensor, np.zeros(2 * tensor.size, np.uint32))
     banks, initial = initial_registers(made, 2)
     for wave in range(2):
         banks["s"][wave, [0, 1, 4, 5, 100]] = (0, address >> 32, 1024 + 256 * wave, wave, number)
@@ -155,7 +175,7 @@ def outcome(target: str, number: int) -> Exception | None:
         banks["v"][wave, 2] = 4 * np.arange(made.mode.lanes)
         banks["v"][wave, 3] = 1
         banks["v"][wave, 9] = 1024 + 256 * wave + banks["v"][wave, 2]
-    launch = Launch(made, memory, (1, 1, 1), initial, [None] * 3, 2048)
+    launch = Launch(made, memory, (1, 1, 1), initial, [None] * 3, 2048, watch=LaunchWatch())
     machine = Executor(launch, 1, c_uint64(0))
     machine.run()
     return machine.error() if machine.cause else None

@@ -124,14 +124,15 @@ class _Module(bytes):
 
 def _keep_loaded() -> None:
     """Spare a kernel of the emulated GPU Triton's finaliser (3.8): no driver may be active then."""
-    unload = getattr(CompiledKernel, "__del__", None)
+    unload: Callable[[object], None] | None = getattr(CompiledKernel, "__del__", None)
+    if unload is None:
+        return
 
     def finalise(kernel: CompiledKernel) -> None:
         if not isinstance(getattr(kernel, "module", None), _Module):
             unload(kernel)
 
-    if unload is not None:
-        CompiledKernel.__del__ = finalise
+    CompiledKernel.__del__ = finalise
 
 
 _keep_loaded()

@@ -392,7 +392,7 @@ INLINE void set_mask(u32 *s, u32 place, u64 lanes) {
   if (LANES == 64) s[place + 1] = lanes >> 32;
 }
 
-enum Fault : u64 { NONE, OUTSIDE, NOWHERE, READ_ONLY, MISALIGNED, UNWRITTEN, RACE_READ, RACE_WRITE, PENDING, UNFENCED, ENDLESS, UNMODELLED, UNKNOWN };
+enum Fault : u64 { NONE, OUTSIDE, NOWHERE, READ_ONLY, MISALIGNED, UNWRITTEN, RACE_READ, RACE_WRITE, PENDING, UNFENCED, UNSTORED, ENDLESS, UNMODELLED, UNKNOWN };
 enum Space : u64 { GLOBAL, SHARED, SCRATCH, FLAT };
 enum { READ = 1, WRITE = 2, ATOMIC = 3 };
 constexpr u32 ENDED = ~0u;  // where a wave stands that has ended
@@ -413,7 +413,8 @@ constexpr u64 FAULTY = ~0ull, PAUSED = ~1ull;  // at a barrier, or its end
 struct Track {
   u16 uses, results;           // how many registers it names, and how many its operation writes in the end
   u16 begins, into, arrives;   // the kind of its operation, from 1 on; whether it loads into LDS; whether at a barrier
-  u16 most[3], registers[];    // how many of each kind it lets be outstanding; ANY
+  u16 stores;                  // whether it begins a store that has a counter of its own
+  u16 most[4], registers[];    // how many of each kind it lets be outstanding, and of those stores; ANY
 };
 struct Instruction {
   Execute *execute;
@@ -427,6 +428,8 @@ enum Kind { VECTOR_MEMORY, LOCAL, SCALAR_MEMORY, FLAT_MEMORY, KINDS };
 struct Wave {
   u64 begun[KINDS], done[KINDS], last[KINDS];  // how many; up to which all are done; the last one with a result
   u64 arrived, fenced;                         // those of vector memory that were done at the barrier, and at the last
+  u64 stores, stored;                          // stores with a counter of their own: begun and done
+  u64 reached, visible;                        // the barrier at which all were done, and as others know it
   u64 flat[2][64];                             // of the last flat ones, their numbers among those of both counters
   u64 open;                                    // bits of the registers that wait for a result
   u32 due[768];                                // by register, which operation writes it: number * 4 + kind
@@ -459,6 +462,7 @@ struct Machine {
   u64 *late;             // by byte of LDS, which load writes it: number << 32 | barrier << 6 | wave
   u64 loads, into;       // the same of the last such load; whether the last memory operation is one
   u64 first;             // the workgroup's first barrier
+  u64 split;             // whether its waves may have caches of their own (RDNA's WGP mode)
 };
 
 static __attribute__((noinline)) u8 *fail(Machine *m, u64 fault, u64 space, u64 address, u64 size, u64 other) {
@@ -522,7 +526,7 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
 }
 // Notes what a result may depend on by chance: an order of waves that no barrier fixes, and bytes that
 // nobody wrote. Whether it does a second run shows (`watch` in workgroup.py).
-static __attribute__((noinline)) void watch(Machine *m, Buffer *b, u64 row, u64 offset, u64 size, int how,
+static __attribute__((noinline)) bool watch(Machine *m, Buffer *b, u64 row, u64 offset, u64 size, int how,
                                             const u8 *value) {
   const u32 stamp = m->epoch << 6 | m->wave;
   for (u64 byte = 0; byte < size; byte++) {
@@ -532,6 +536,10 @@ static __attribute__((noinline)) void watch(Machine *m, Buffer *b, u64 row, u64 
     if (b->known && how & WRITE) b->known[place] = 1;
     if (how == ATOMIC) continue;
     u32 *last = b->touched + 2 * place, *read = last + 1;
+    const u64 when = *last >> 6, wave = *last & 63;
+    if (m->split && how == READ && wave < m->waves && wave != m->wave && when >= m->first && when < m->epoch &&
+        m->tracks[wave].visible < when)
+      return fail(m, UNSTORED, GLOBAL, place, wave, row);
     const bool same = value && value[byte / 4 * 4 * LANES + byte % 4] == b->data[place];
     const u32 before = last[0] >> 6 == m->epoch && last[0] != stamp ? last[0]
                        : how == WRITE && *read >> 6 == m->epoch && *read != stamp ? *read : 0;
@@ -539,6 +547,7 @@ static __attribute__((noinline)) void watch(Machine *m, Buffer *b, u64 row, u64 
     if (how == WRITE) *last = last[0] >> 6 == m->epoch && last[0] != stamp ? stamp | 63 : stamp;
     else *read = *read >> 6 == m->epoch && *read != stamp ? stamp | 63 : stamp;
   }
+  return true;
 }
 // Where an access reaches, or null after a fault; `value`: the vector registers that a store takes.
 INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how, const u8 *value = nullptr) {
@@ -556,7 +565,7 @@ INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how
   if (!aligned(m, offset, size, how)) return fail(m, MISALIGNED, GLOBAL, offset, size, row);
   if (how & WRITE) b->changed = 1;
   for (u64 byte = 0; how & WRITE && b->writers && byte < size; byte++) b->writers[offset + byte] = m->at;
-  if (__builtin_expect(b->touched != nullptr, 0)) watch(m, b, row, offset, size, how, value);
+  if (__builtin_expect(b->touched != nullptr, 0) && !watch(m, b, row, offset, size, how, value)) return nullptr;
   return marked(m, b->written, offset, size, how, GLOBAL, row) ? b->data + offset : nullptr;
 }
 template <class T> INLINE T get(const u8 *p) { T x; __builtin_memcpy(&x, p, sizeof x); return x; }
@@ -618,7 +627,10 @@ static __attribute__((noinline)) void count(Machine *m, Wave *w, const Track *t,
     if (w->begun[kind] > w->done[kind] + most) w->done[kind] = w->begun[kind] - most;
   }
   if (!t->most[SCALAR_MEMORY]) w->done[SCALAR_MEMORY] = w->begun[SCALAR_MEMORY];
+  if (t->most[3] != ANY && w->stores > w->stored + t->most[3]) w->stored = w->stores - t->most[3];
+  w->stores += t->stores;
   if (t->arrives) w->arrived = w->done[VECTOR_MEMORY];
+  if (t->arrives && w->stored == w->stores) w->reached = m->epoch;
   if (t->begins) {
     const u32 kind = t->begins - 1, number = ++w->begun[kind];
     if (t->into) m->loads = (u64)number << 32 | m->epoch << 6 | m->wave;
@@ -707,7 +719,7 @@ extern "C" int run(Machine *m) {
       alive = false;
       for (m->turn = m->waves; m->turn; m->turn--) {
         Wave *w = m->tracks + m->turn - 1;
-        w->fenced = w->arrived;
+        w->fenced = w->arrived, w->visible = w->reached;
         alive |= m->registers[(m->turn - 1) * m->stride + PC_] != ENDED;
       }
       m->epoch++;

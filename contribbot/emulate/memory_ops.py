@@ -107,17 +107,20 @@ def wait(writer: Registers, instruction: Instruction) -> None:
         writer.waits = MemoryWaits(scalar=bits & 31)
     elif name == "S_WAIT_LOADCNT_DSCNT":
         writer.waits = MemoryWaits(bits >> 8 & 63, bits & 63)
+    elif name in {"S_WAITCNT_VSCNT", "S_WAIT_STORECNT"}:
+        writer.waits = MemoryWaits(stores=bits & 63)
     elif name == "S_WAIT_STORECNT_DSCNT":
-        writer.waits = MemoryWaits(local=bits & 63)
+        writer.waits = MemoryWaits(local=bits & 63, stores=bits >> 8 & 63)
     elif name == "S_WAIT_IDLE":
-        writer.waits = MemoryWaits(0, 0, 0)
+        writer.waits = MemoryWaits(0, 0, 0, 0)
     elif name == "GLOBAL_INV" or (name == "BUFFER_WBL2" and cdna):
         writer.begins = VECTOR_MEMORY
 
 
 def _begin(writer: Registers, name: str, *, loads: bool) -> None:
-    """Note the kind of a memory operation; the stores of RDNA, counted apart, have none."""
+    """Note the kind of a memory operation; the stores of RDNA are counted apart."""
     space, counted = name.partition("_")[0], loads or writer.mode.family == "cdna"
+    writer.stores = not counted and space != "DS"
     if space == "DS" or (space == "FLAT" and not counted):
         writer.begins = LOCAL
     elif counted:

@@ -71,6 +71,8 @@ class Program:
             flush=frozenset(kind for kind, flushed in flush.items() if flushed),
             saturates=descriptor.saturates or self._sets_saturation(),
         )
+        #: Whether waves of a workgroup may have caches apart: RDNA's WGP mode.
+        self.splits = family != "cdna" and bool(descriptor.rsrc1 >> 29 & 1)
         self._functions = _functions(self.mode)
         self.extend(descriptor.entry)
         self.run = self._functions.run

@@ -52,6 +52,7 @@ class MemoryWaits:
     vector: int | None = None
     local: int | None = None
     scalar: int | None = None
+    stores: int | None = None  # those with a counter of their own
 
 
 class Registers:
@@ -70,6 +71,7 @@ class Registers:
         self.begins: int | None = None
         self.waits = MemoryWaits()
         self.into_lds = self.arrives = False  # a load into LDS; at a barrier
+        self.stores = False  # a store with a counter of its own
         self.doubt = ""  # why a fault at this instruction is no result
 
     @property
@@ -80,7 +82,8 @@ class Registers:
     @property
     def counts(self) -> bool:
         """Whether the instruction begins or awaits memory operations, or arrives at a barrier."""
-        return self.begins is not None or self.arrives or self.waits != MemoryWaits()
+        begins = self.begins is not None or self.stores
+        return begins or self.arrives or self.waits != MemoryWaits()
 
     @property
     def bits(self) -> int:
@@ -93,13 +96,14 @@ class Registers:
     @functools.cached_property
     def track(self) -> NDArray[np.uint16]:
         """Return the registers and waits in the form of machine.hpp's `Track`."""
-        waits = self.waits.vector, self.waits.local, self.waits.scalar
+        waits = self.waits.vector, self.waits.local, self.waits.scalar, self.waits.stores
         numbers = [
             len(self.uses),
             len(self.results),
             0 if self.begins is None else self.begins + 1,
             self.into_lds,
             self.arrives,
+            self.stores,
             *(_ANY if most is None else most for most in waits),
             *sorted(self.uses),
             *sorted(self.results),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SCALARS: Final = 256
 #: Bytes of machine.hpp's Wave.
-_WAVE: Final = 8 * (15 + 128 + 768 + 256)
+_WAVE: Final = 8 * (19 + 128 + 768 + 256)
 #: The counters that code waits for, by machine.hpp's kinds of memory operations.
 _COUNTERS: Final = {
     "cdna": ("vmcnt", "lgkmcnt", "lgkmcnt", "vmcnt and lgkmcnt"),
@@ -36,7 +36,7 @@ _SEVERAL: Final = 63  # in place of a wave's number: several waves read
 #: The faults of machine.hpp.
 _FAULTS: Final = (
     *("", "outside", "nowhere", "read only", "misaligned", "unwritten", "read", "wrote"),
-    *("pending", "unfenced", "endless", "unmodelled", "unknown"),
+    *("pending", "unfenced", "unstored", "endless", "unmodelled", "unknown"),
 )
 #: The fields of machine.hpp's Machine before and after its two memories.
 _FIRST_FIELDS: Final = """
@@ -45,7 +45,7 @@ _FIRST_FIELDS: Final = """
 """
 _LAST_FIELDS: Final = """
     notes writer reader at fault space address size other turn reverse hazards clash places
-    clashes tracks late loads into first
+    clashes tracks late loads into first split
 """
 
 
@@ -158,6 +158,7 @@ class Executor:
             side=launch.side & (2**64 - 1),
             limit=_LONGEST,
             epoch=1,
+            split=program.splits,
             shared_size=shared,
             scratch_size=private,
             reverse=bool(launch.watch and launch.watch.reverse),
@@ -249,6 +250,11 @@ class Executor:
                 told += f"for {counter}" + (
                     "" if state.other == state.wave else " before the barrier"
                 )
+            case "unstored":
+                counter = "storecnt" if program.mode.family == "rdna4" else "vscnt"
+                fault, told = "missing wait", f"byte {offset} of {memory.at(state.other).name} may "
+                told += f"still be written by wave {size}, which has not waited for {counter} "
+                told += "before the barrier"
             case "unwritten":
                 name = near[0] if near else memory.at(state.other).name
                 nobody = "no wave" if name == "LDS" else "nobody"
