@@ -340,23 +340,6 @@ def feed(
             raise fail(argv, child.returncode, complaint.read())
 
 
-def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> bool:
-    """Run a program in this terminal with an input; the program alone handles interrupts."""
-    check_stopping()
-    log.debug("run: %s", describe(argv))
-    # The program does not inherit a handler, unlike "ignore".
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
-    try:
-        with subprocess.Popen(list(argv), env=dict(env), stdin=subprocess.PIPE) as child:  # noqa: S603  no shell; argv is a list
-            with contextlib.suppress(BrokenPipeError):
-                child.communicate(stdin)
-            return child.wait() == 0
-    except OSError:
-        return False
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def attached(
     argv: Sequence[str],
     *,

@@ -80,8 +80,7 @@ def _remove_orphans(runs: Path) -> bool:
 def _sweep_unused(kept: Kept) -> None:
     """Remove unused entries, once a day; entries that cannot be removed are left."""
     stamp, now = kept.folder / _STAMP, time.time()
-    # A time in the future comes from a wrong clock.
-    if 0 <= now - _changed(stamp, absent=now + _DAY) < _DAY:
+    if now - _changed(stamp, absent=0) < _DAY:
         return
     try:
         stamp.touch()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import shlex
-import shutil
 import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from contribbot import process
 from contribbot.cli import command as cli
 from contribbot.cli.refusal import current_settings, echo
 from contribbot.cli.render import Block, StateText, Table, clean, lines_of
@@ -53,8 +50,6 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 15
 _TITLE: Final = 80
-#: Variables that a pager reads of its terminal and its user.
-_PAGERS_OWN: Final = ("TERM", "HOME", "LESS", "LESSCHARSET", "MORE", "COLUMNS", "LINES")
 
 
 @cli.command("body rmsnorm > body.md")
@@ -309,7 +304,7 @@ def _attest(queue: Queue, name: str) -> int:
     person = attesting.person_of(queue)
     if queue.patch(name).spec.contribution.person is None:
         # The first questions come before the gate: a person has read the change by then.
-        _page([*patch_lines(queue.patch(name)), ""])
+        _print([*patch_lines(queue.patch(name)), ""])
     queue = attesting.introduce(queue, name, person, _asker(2))
     gate = _judged(queue, name)
     if gate.blocking:
@@ -318,7 +313,7 @@ def _attest(queue: Queue, name: str) -> int:
         cli.print_lines([f"{name}: nothing to attest yet; first: {rows}"], stderr=True)
         return _exit_code(gate) or ExitCode.NO
     shown = attesting.prepare(queue, name, gate)
-    _page([*shown_lines(shown)])
+    _print([*shown_lines(shown)])
     answers = attesting.ask_all(shown.questions, _asker(len(shown.questions)))
     path = attesting.conclude(queue, shown, answers, person)
     cli.print_lines([f"{name}: attested by {person.name} <{person.email}>: {path}"])
@@ -366,18 +361,9 @@ def _asker(total: int) -> Callable[[Question], str | None]:
     return ask
 
 
-def _page(lines: Sequence[str]) -> None:
-    """Show lines through the person's pager, or directly where the lines fit the terminal."""
+def _print(lines: Sequence[str]) -> None:
+    """Print lines to the terminal, whatever characters the lines hold."""
     text = "\n".join((*lines, "")).encode("utf-8", "backslashreplace")
-    try:
-        pager = shlex.split(os.environ.get("PAGER", ""))
-    except ValueError:
-        pager = []
-    if pager and len(lines) >= shutil.get_terminal_size().lines:
-        own = {key: os.environ[key] for key in _PAGERS_OWN if key in os.environ}
-        if process.foreground(pager, env=process.clean_environment(own), stdin=text):
-            return
-        cli.print_lines([f"{pager[0]} did not end well; all of it once more:"], stderr=True)
     typer.echo(text, nl=False)
 
 

@@ -108,6 +108,8 @@ class ListingFault(enum.Enum):
     OTHER_REASON = "fails on the base for another reason than stated: {}"
     GREEN_BASE = "compiles on the base already, so the change shows nothing"
     GREEN_BASE_HOLDS = "compiles on the base and {} already, so the change shows nothing"
+    AS_BASE = "by their figures they are kernels of the base"
+    BY_DEFINE = "with {}, which the upstream's build may not define"
 
 
 @dataclass(frozen=True)
@@ -185,8 +187,7 @@ def judge_compile(
     reason = _seen(entry, rows, base, listings[-1])
     weakness = _weakness(entry, base, patched)
     if weakness:
-        why = weakness.value.format(defines=", ".join(entry.defines))
-        reason += f"; {why}: that proves nothing alone"
+        reason += f"; {weakness}: that proves nothing alone"
     return ListingJudgement(Outcome.PASSED, reason, red, proof=weakness is None)
 
 
@@ -220,24 +221,18 @@ def _unmet_on_both(entry: Compile, base: Compiled, patched: Compiled) -> Listing
     return _problem(ListingFault.BOTH_TREES_TITLES, lack, ", ".join(titles[:_NAMES]) + more)
 
 
-class Weakness(enum.Enum):
-    """The ways in which an entry can go from red to green by other causes than the patch."""
-
-    AS_BASE = "by their figures they are kernels of the base"
-    BY_DEFINE = "with {defines}, which the upstream's build may not define"
-
-
-def _weakness(entry: Compile, base: Compiled, patched: Compiled) -> Weakness | None:
+def _weakness(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
     """Return why an entry that goes from red to green is no proof alone; None: a proof."""
-    if _as_base(entry, base, patched):
-        return Weakness.AS_BASE
-    by_define = entry.expect == "fail-to-pass" and entry.defines
-    return Weakness.BY_DEFINE if by_define else None
+    if entry.expect == "fail-to-pass" and _as_base(entry, base, patched):
+        return _problem(ListingFault.AS_BASE)
+    if entry.expect == "fail-to-pass" and entry.defines:
+        return _problem(ListingFault.BY_DEFINE, ", ".join(entry.defines))
+    return None
 
 
 def _as_base(entry: Compile, base: Compiled, patched: Compiled) -> bool:
     """Tell whether all patched kernels have the figures and instructions of kernels of the base."""
-    if entry.expect != "fail-to-pass" or base.listing is None:
+    if base.listing is None:
         return False
     before = [(kernel.numbers, kernel.mnemonics) for kernel in base.listing.kernels]
     after = matching_kernels(entry, patched.listing)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from contribbot.model.base import Line, Loose, Many, Model, Name, ObjectId, Sha256, Time
-from contribbot.model.base import Tag as TagName
+from contribbot.model.base import Line, Loose, Many, Model, Name, ObjectId, Sha256, Tag, Time
 from contribbot.model.evidence import Outcome, Verdict
 from contribbot.model.patch import Reference
 from contribbot.model.pin import Pin
@@ -36,7 +35,7 @@ class VersionEvent(_Noted):
     version: Annotated[int, Field(ge=1)]
     digest: Sha256
     upstream: Name
-    pin: TagName
+    pin: Tag
     why: Line
     files: Many[VersionFile]
     base: Pin
@@ -58,7 +57,7 @@ class VerifiedEvent(_Noted):
     event: Literal["verified"] = "verified"
     digest: Sha256
     checks: Sha256 | None = None
-    pin: TagName
+    pin: Tag
     machine: Line
     verdict: Loose[Verdict]
     targets: dict[str, Loose[Outcome]]
@@ -113,30 +112,9 @@ class RetiredEvent(_Noted):
     why: Line
 
 
-class OtherEvent(_Noted):
-    """An event of a kind that this contribbot does not know."""
-
-    event: Line
-
-
-_KINDS = ("version", "verified", "intent", "done", "pull-request", "retired")
-
-
-def _kind(value: JsonValue | _Noted) -> str:
-    """Return the tag of an event's class."""
-    kind = value.get("event") if isinstance(value, dict) else getattr(value, "event", None)
-    return kind if isinstance(kind, str) and kind in _KINDS else "other"
-
-
 Event = Annotated[
-    Annotated[VersionEvent, Tag("version")]
-    | Annotated[VerifiedEvent, Tag("verified")]
-    | Annotated[IntentEvent, Tag("intent")]
-    | Annotated[DoneEvent, Tag("done")]
-    | Annotated[PullRequestEvent, Tag("pull-request")]
-    | Annotated[RetiredEvent, Tag("retired")]
-    | Annotated[OtherEvent, Tag("other")],
-    Discriminator(_kind),
+    VersionEvent | VerifiedEvent | IntentEvent | DoneEvent | PullRequestEvent | RetiredEvent,
+    Field(discriminator="event"),
 ]
 #: Reads an event of any kind.
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)

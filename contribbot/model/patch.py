@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import operator
 import os
@@ -196,11 +195,9 @@ class PatchSpec(Model):
         for user in filter(operator.attrgetter("compile"), self.emulated):
             code = known.get(user.compile)
             if code is None:
-                close = difflib.get_close_matches(user.compile, known, n=1)
-                like = f" (did you mean {close[0]}?)" if close else ""
                 raise ValueError(
                     f"emulated: {user.name}: compile names {user.compile}, and there is no such"
-                    f" [[compile]]{like}"
+                    " [[compile]]"
                 )
             for target in user.targets:
                 if target not in code.targets:

@@ -37,12 +37,10 @@ Beside it:
 - `tree()`: the folder of the tree under test.
 - `answers(…, answer=…)`: functions that give one answer, for `given`.
 - `expect_device("cuda")`: a block in which nothing may run on the CPU, or be copied from or to it.
-- `LAYOUTS`, `lay_out`: ways for a tensor to lie in memory; see `contribbot.numerics`.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from contribbot.importing import UnwrittenCheckError, answers, import_file, tree, unwritten
@@ -50,24 +48,22 @@ from contribbot.stand_in import StandInError
 
 if TYPE_CHECKING:
     from contribbot.fallback.audit import expect_device
-    from contribbot.numerics import LAYOUTS, lay_out
 
 __all__ = [
-    "LAYOUTS",
     "StandInError",
     "UnwrittenCheckError",
     "answers",
     "expect_device",
     "import_file",
-    "lay_out",
     "tree",
     "unwritten",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """Import what needs torch when it is asked for."""
-    late = {"LAYOUTS": "numerics", "lay_out": "numerics", "expect_device": "fallback.audit"}
-    if name in late:
-        return getattr(importlib.import_module(f"contribbot.{late[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import `expect_device`, which needs torch, at its first use."""
+    if name != "expect_device":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from contribbot.fallback.audit import expect_device  # noqa: PLC0415  torch takes seconds
+
+    return expect_device

@@ -71,7 +71,7 @@ def sitting(*args: str, env: Mapping[str, str], cwd: Path | None = None) -> Iter
     master, slave = pty.openpty()
     child = subprocess.Popen(
         [*AT_TERMINAL, *args], stdin=slave, stdout=slave, stderr=slave, cwd=cwd,
-        env={**os.environ, "TERM": "dumb", "PAGER": "", **env},
+        env={**os.environ, "TERM": "dumb", **env},
     )  # fmt: skip
     os.close(slave)
     try:

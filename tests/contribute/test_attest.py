@@ -50,7 +50,7 @@ def answering(table: Table, monkeypatch: pytest.MonkeyPatch, asked: list[str]) -
 
     def attest(*answers: str, **env: str) -> Ran:
         typed[:] = answers
-        return table.run("attest", "area", PAGER="", **env)
+        return table.run("attest", "area", **env)
 
     monkeypatch.setattr(contribute, "_refuse_programs", lambda: None)
     monkeypatch.setattr(contribute, "ask_line", ask)
@@ -225,35 +225,6 @@ def test_a_hostile_diff_does_nothing_to_the_terminal(
     assert visible(f"{HOSTILE}\tüß\r\ufeff") == (
         "\\x1b]0;owned\\x07\\x1b[2J\\u202e\\u2066x\\x9b31m\tüß\\r\\ufeff"
     )
-
-
-def pager(folder: Path, status: int = 0) -> str:
-    """Return a pager that keeps what it was given."""
-    script = folder / "pager"
-    script.write_text(
-        f'#!/bin/sh\ncat >"{folder}/paged"\necho "paged ($GITHUB_TOKEN)"\nexit {status}\n'
-    )
-    script.chmod(0o755)
-    return str(script)
-
-
-def test_a_long_diff_goes_through_the_persons_pager_without_the_token(
-    table: Table, sit: Sit, tmp_path: Path
-) -> None:
-    person = sit(PAGER=pager(tmp_path))
-    person.answer(*ANSWERS)
-    assert person.end() == 0
-    paged = (tmp_path / "paged").read_text()
-    assert table.body().text in paged
-    assert "area = width * height" not in person.seen
-    assert "paged ()" in person.seen
-
-
-@pytest.mark.parametrize("name", kinds(["fails", "not there", "'"], "fails".__eq__))
-def test_a_pager_that_does_not_work_is_done_without(sit: Sit, tmp_path: Path, name: str) -> None:
-    person = sit(PAGER=pager(tmp_path, 3) if name == "fails" else name)
-    person.until(r"(?s)diff --git.*\[1/3\]")
-    assert "+    area = width * height" in person.seen
 
 
 PATCH, TOML = "patches/area/0001-change.patch", "patches/area/patch.toml"
