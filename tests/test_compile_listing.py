@@ -45,18 +45,6 @@ __device__ __attribute__((noinline)) float apart(float x) { return x * x + 1.0F;
 extern "C" __global__ void caller(float* data) { data[0] = apart(data[1]) + tanf(data[2]); }
 extern "C" __global__ void nothing() {}
 """
-#: Symbols that a listing writes in quotes.
-ODD = """\
-#include <hip/hip_runtime.h>
-template <int by> __global__ void größe(float* x) { x[threadIdx.x] *= by; }
-template __global__ void größe<3>(float*);
-extern "C" __global__ void spaced(float* x) __asm__("a kernel [1]");
-extern "C" __global__ void spaced(float* x) { x[threadIdx.x] += 3; }
-extern "C" __global__ void quoted(float* x) __asm__("a\\"b:c;\\033[31m");
-extern "C" __global__ void quoted(float* x) { x[threadIdx.x] += 4; }
-__device__ float missing(float) __asm__("not here");
-extern "C" __global__ void caller(float* x) { x[0] = missing(x[1]); }
-"""
 
 
 def listing_of(clang: Toolchain, folder: Path, text: str, target: str) -> str:
@@ -117,17 +105,6 @@ def test_calls_are_seen(clang: Toolchain, tmp_path: Path) -> None:
     assert listing.functions["apart"] > 1
     assert listing.unresolved == ("__ocml_tan_f32",)
     assert not listing.kernels[1].works
-
-
-def test_names_that_are_no_identifiers_are_read(clang: Toolchain, tmp_path: Path) -> None:
-    listing = read(clang, tmp_path, listing_of(clang, tmp_path, ODD, "gfx942"), "gfx942")
-
-    titles = [kernel.title for kernel in listing.kernels]
-    assert titles == ["größe<3>", "a kernel [1]", 'a"b:c;\x1b[31m', "caller"]
-    assert all(kernel.works and kernel.numbers.vgprs for kernel in listing.kernels)
-    assert listing.unresolved == ("not here",)
-    # No terminal obeys a name.
-    assert "\x1b" not in "".join(shown([], listing.kernels))
 
 
 CLASSES = {

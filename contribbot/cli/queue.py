@@ -143,7 +143,9 @@ def log(patch: cli.MaybePatchArgument = None) -> cli.Reply:
         events=tuple(history.read(queue.folder, name)),
         operations=tuple(operations.operations(name)) if operations else (),
     )
-    events = [(_minute(event), event.event, event.summary) for event in past.events]
+    events: list[tuple[str, str, str]] = [
+        (_minute(event), event.event, event.summary) for event in past.events
+    ]
     events += [(_minute(done), "operation", done.summary) for done in reversed(past.operations)]
     events.sort(key=operator.itemgetter(0))
     return cli.Reply(past, [Table(events) if events else f"{name}: nothing is recorded yet"])

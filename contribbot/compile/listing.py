@@ -148,7 +148,7 @@ def read_listing(text: str, encodings: str, content: bytes) -> Listing:
     functions, undefined = read_object(content)
     # The text behind each kernel's descriptor, with the kernel's symbol, in the functions' order.
     _, *parts = _DESCRIPTOR.split(text)
-    symbols, comments = [_bare(symbol) for symbol in parts[::2]], parts[1::2]
+    symbols, comments = parts[::2], parts[1::2]
     # Metadata of a source's own assembly is not the compiler's.
     (written, *added) = _METADATA.findall(text) or ("",)
     metadata = [facts for item in written.split(_ITEM) if (facts := dict(_NUMBER.findall(item)))]
@@ -159,7 +159,6 @@ def read_listing(text: str, encodings: str, content: bytes) -> Listing:
         name: _decoded(name, code, rows[labels.get(name, 0) :]) for name, code in functions.items()
     }
     return Listing(
-        # Names are quoted in different ways in metadata and descriptors.
         kernels=tuple(
             _kernel(symbol, facts, comment, functions[symbol], decoded[symbol])
             for symbol, facts, comment in zip(symbols, metadata, comments, strict=True)
@@ -177,19 +176,13 @@ def read_object(content: bytes) -> tuple[dict[str, bytes], set[str]]:
     data = functools.cache(lambda section: elf.get_section(section).data())
     functions, undefined = dict[str, bytes](), set[str]()
     for symbol in elf.get_section_by_name(".symtab").iter_symbols():
-        # LLVM's assembler keeps the backslash before a quote.
-        name, section = symbol.name.replace('\\"', '"'), symbol["st_shndx"]
+        name, section = symbol.name, symbol["st_shndx"]
         if symbol["st_info"]["type"] == "STT_FUNC" and isinstance(section, int):
             start = symbol["st_value"]
             functions[name] = data(section)[start : start + symbol["st_size"]]
         elif name and section == "SHN_UNDEF":
             undefined.add(name)
     return functions, undefined
-
-
-def _bare(symbol: str) -> str:
-    """Return a symbol without quotes around its name."""
-    return symbol[1:-1].replace('\\"', '"') if symbol.startswith('"') else symbol
 
 
 class Encoding(NamedTuple):

@@ -19,9 +19,7 @@ from contribbot.numerics.tensors import (
     blocks,
     differing,
     dtype_name,
-    has_rules,
     index_of,
-    own_tensor,
     require_finite,
     require_plain,
     widened,
@@ -70,7 +68,6 @@ class _Comparison:
         self, actual: object, reference: torch.Tensor, device: torch.device | None
     ) -> torch.Tensor | None:
         """Measure a result's errors, return the result; None where type, shape or device differ."""
-        actual = own_tensor(actual)
         self.complaint = _plain_mismatch(actual, self.expected, device)
         if not isinstance(actual, torch.Tensor) or self.complaint:
             return None
@@ -216,9 +213,8 @@ def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device
     """Return the fault of a result's type, shape, dtype or device; empty: there is none."""
     if not isinstance(actual, torch.Tensor):
         return f"is {type(actual).__name__}, not a tensor"
-    if actual.layout != torch.strided or actual.is_nested or has_rules(actual):
-        kind = type(actual).__name__ if has_rules(actual) else actual.layout
-        return f"is {kind}, not a dense tensor"
+    if actual.layout != torch.strided or actual.is_nested:
+        return f"is {actual.layout}, not a dense tensor"
     if actual.shape != expected.shape:
         return f"shape {place_of(tuple(actual.shape))} instead of {place_of(tuple(expected.shape))}"
     if actual.dtype != expected.dtype:

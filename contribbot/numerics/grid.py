@@ -22,7 +22,7 @@ from contribbot.model.record import Digests, OutputRecord
 from contribbot.numerics.compare import compare, compare_exact, require_references
 from contribbot.numerics.limits import CannotJudgeError, Limits
 from contribbot.numerics.tensors import digest, dtype_name, lay_out, require_plain
-from contribbot.numerics.words import place_of, plain
+from contribbot.numerics.words import place_of
 
 Value = TypeVar("Value")
 
@@ -58,7 +58,6 @@ class Findings:
 
     def judged_by(self, name: str, seed: int, *, inputs: str, references: str) -> None:
         """Note inputs and references of a result; raise ValueError for a name's second result."""
-        name = plain(name)
         if any((judged.result, judged.seed) == (name, seed) for judged in self.digests):
             raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
         self.digests.append(Digests(seed=seed, result=name, inputs=inputs, references=references))
@@ -80,7 +79,8 @@ class Findings:
             "seeds": [*seeds],
             "digests": [judged.model_dump() for judged in self.digests],
             "outputs": [_over_seeds(outputs).model_dump(mode="json") for outputs in of_each],
-            "failed": plain(failed.partition("\n")[0][:_LONGEST]),
+            # JSON has no lone surrogates.
+            "failed": failed[:_LONGEST].partition("\n")[0].encode(errors="replace").decode(),
         }
 
     def require_good(self) -> None:
@@ -270,7 +270,7 @@ class Draw:
                 same_precision=same_precision,
                 limits=self._limits(),
                 device=self.device,
-                name=plain(name),
+                name=name,
                 seed=self.seed,
             )
         self._findings.outputs.append(output)
@@ -294,9 +294,7 @@ class Draw:
         with profiled(None):
             require_plain("the expected tensor", expected)
             result = self._result(name, actual, expected)
-            output = compare_exact(
-                result, expected, device=self.device, name=plain(name), seed=self.seed
-            )
+            output = compare_exact(result, expected, device=self.device, name=name, seed=self.seed)
         self._findings.outputs.append(output)
 
     def _result(self, name: str, actual: object, *references: torch.Tensor) -> object:
@@ -482,8 +480,8 @@ class Grid:
 def _named(axis: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[str, object]]:
     """Pair the values of an axis with their names."""
     if isinstance(values, Mapping):
-        return [(plain(f"{axis}={name}"), value) for name, value in values.items()]
-    return [(plain(_text(axis, value)), value) for value in values]
+        return [(f"{axis}={name}", value) for name, value in values.items()]
+    return [(_text(axis, value), value) for value in values]
 
 
 def _text(axis: str, value: object) -> str:

@@ -19,7 +19,7 @@ from contribbot.files import write_atomically
 from contribbot.model.base import Line, Model
 from contribbot.model.record import Integers
 from contribbot.numerics.limits import CannotJudgeError
-from contribbot.numerics.tensors import digest, dtype_name, own_tensor, require_plain
+from contribbot.numerics.tensors import digest, dtype_name, require_plain
 
 _KEY: Final = "contribbot"
 _PACKAGES: Final = ("torch", "triton", "pytorch-triton-rocm", "torchao")
@@ -174,7 +174,7 @@ def _safetensors(name: str) -> ModuleType:
 
 def _held(what: str, tensor: object) -> torch.Tensor:
     """Return a tensor on the CPU, in memory of its own."""
-    plain = require_plain(what, own_tensor(tensor))
+    plain = require_plain(what, tensor)
     if plain.is_complex():
         raise CannotJudgeError(f"{what} is complex: record its parts")
     return plain.detach().cpu().contiguous().clone()

@@ -51,22 +51,6 @@ def index_of(block_values: torch.Tensor, block: Block) -> tuple[int, ...]:
     return tuple(start + int(offset) for start, offset in zip(starts, inside, strict=True))
 
 
-def own_tensor(value: object) -> object:
-    """Return a tensor of a subclass as torch's own, which subtracts and compares as torch does.
-
-    What dispatches below Python's functions (`__torch_dispatch__`) is left as it is.
-    """
-    if not isinstance(value, torch.Tensor) or type(value) is torch.Tensor or has_rules(value):
-        return value
-    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  torch's own name for subclasses' use
-        return torch.Tensor.as_subclass(value, torch.Tensor)
-
-
-def has_rules(tensor: torch.Tensor) -> bool:
-    """Say whether a tensor's type has rules of its own for what torch does with it."""
-    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-
-
 def require_plain(what: str, tensor: object) -> torch.Tensor:
     """Return a dense tensor whose values widen to float64; refuse all else."""
     if not isinstance(tensor, torch.Tensor):
