@@ -291,7 +291,7 @@ new x ../upstream deadbeef | ../upstream: no commit deadbeef; see git
 new x --title T --pin v9 | ; the queue pins toy v1.0; pin another: contribbot pin add UPSTREAM
 new x --title T --pin 1.0 | ; the queue pins toy v1.0 (did you mean v1.0?); pin another
 --queue key verify x | instructions: gfx1203 is not among the targets: gfx942
---queue misnamed verify x | (did you mean division?); correct the file; docs/emulate.md
+--queue misnamed verify x | there is no such [[compile]]; correct the file; docs/emulate.md
 --queue unmodelled verify x | gfx1030 is not emulated
 new x --title T --pin tay | no pin tay in
 new x no-such.patch | no-such.patch: no such file or folder; name
