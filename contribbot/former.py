@@ -14,9 +14,12 @@ COMMANDS: Final[Mapping[str, str]] = {
 }
 #: By command and option, such as `verify --with`.
 OPTIONS: Final[Mapping[str, str]] = {
+    "body --template": "the template in force is filled; `templates/NAME.md.j2` replaces it",
     "doctor --import": "a torch that a program patches is not looked for any more",
+    "follow --all": "the page of the pull request has every thread and comment",
     "new --author": "commit the diff in a clone, and name the range: new NAME REPO A..B",
     "queue export --format": "an mbox is written; `git am` and `git diff` make a diff of it",
+    "reproducer --check": "the first check that fails in plain pytest is taken: name it first",
     "runners collect --again": "start the failed jobs again on the run's page, and collect then",
     "runners collect --from": "name the run by its number alone: GitHub has its records",
     "verify --junit": "`verify --json` has every outcome with its reason and seconds",

@@ -269,7 +269,6 @@ gate aera | AERA
 attest aera --show | AERA
 open-pr aera | AERA
 open-pr aera --dry-run | AERA
-follow aera | AERA
 runners matrix aera | AERA
 runners dispatch aera | AERA
 new x --title T --depends-on aera | AERA
@@ -327,15 +326,12 @@ queue export area --output folder | folder: a folder; name a file
 queue export area --output nope/x.mbox | nope: no such folder; make it first: mkdir -p nope
 check area --check rde | area: no check rde; it has red, same
 bisect area v1.0 v1.0 | both ends are v1.0; name two ends
-reproducer area --check nope | area: no check nope; there are: red, same
 reproducer area plain.txt | plain.txt: not empty; remove it
-body area --template 9 | 9
 gate area --different nonsense | --different 'nonsense': no pull request and a reason
 gate area --different 'o/n#1=short' | the reason 'short' is too short to be one; say
 attest area | standard input and output are no terminal
 open-pr area --dry-run --ready --handoff | --handoff leaves the pull request to you
 open-pr area --ready --handoff | --handoff leaves the pull request to you
-follow other | other: no pull request of it is known; open it first: contribbot open-pr other
 runners matrix --on gfx1 | runners.toml: no such file
 runners dispatch --resume 1 area | --resume starts nothing; name
 runners dispatch area --target gfx1 | runners.toml: no such file

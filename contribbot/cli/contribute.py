@@ -55,9 +55,6 @@ _TITLE: Final = 80
 @cli.command("body rmsnorm > body.md")
 def body(
     patch: cli.PatchArgument,
-    template: Annotated[
-        str, cli.option("VERSION", "Another version of the upstream's template.", "--template")
-    ] = "",
     comment: Annotated[
         bool, cli.flag("--comment", "Instead, a comment for somebody else's pull request or issue.")
     ] = False,
@@ -65,14 +62,12 @@ def body(
 ) -> None:
     """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
     queue, name = cli.open_patch(patch)
-    if comment and template:
-        raise UsageError("--comment has no --template", hint="leave one of the two out")
     if (theirs := queue.specs[name].theirs) and not comment:
         hint = f"say there what was run: contribbot body {name} --comment"
         raise UsageError(f"{name}: it is {theirs}, somebody else's", hint=hint)
     text: Body | Comment
     if not comment:
-        text = make_body(queue, name, version=template)
+        text = make_body(queue, name)
     elif offline or not theirs:
         text = make_comment(queue, name)
     else:
@@ -108,13 +103,10 @@ def reproducer(
     folder: Annotated[
         Path | None, cli.argument("DIR", "A new folder.", default="PATCH-reproducer")
     ] = None,
-    check: Annotated[
-        str, cli.option("NAME", "The check.", "--check", default="the first that fits")
-    ] = "",
 ) -> cli.Reply:
     """Write a script and a report that show the fault to an upstream, without contribbot."""
     queue, name = cli.open_patch(patch)
-    made = make_reproducer(queue, name, check=check)
+    made = make_reproducer(queue, name)
     written = write_reproducer(made, folder or Path(f"{name}-reproducer"))
     files = tuple(map(str, written))
     view = ReproducerView(patch=name, check=made.check, test=made.test, files=files)

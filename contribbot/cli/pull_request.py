@@ -10,22 +10,18 @@ from typing import Annotated, Final
 from contribbot.cli import command as cli
 from contribbot.cli.contribute import counts, rule_table
 from contribbot.cli.refusal import current_settings
-from contribbot.cli.render import Block, Code, count, pairs
+from contribbot.cli.render import Block, count, pairs
 from contribbot.contribute.follow import follow as look
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import (
     Followed,
     FollowReport,
     Remark,
-    ReviewsReport,
     RowState,
     TargetCi,
-    ThreadCount,
-    ThreadView,
 )
 from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
 from contribbot.contribute.preview import Preview, PreviewCommit, preview_all
-from contribbot.contribute.reviews import publication_of, read_reviews
 from contribbot.errors import UsageError
 from contribbot.github.client import connect
 from contribbot.markdown import shortened
@@ -120,8 +116,6 @@ def opened_lines(opened: Opened) -> list[str]:
         lines.append(f"  the body is too long for that address: paste it from {opened.body_file}")
     if opened.waits_for:
         lines.append(f"  it waits for {', '.join(opened.waits_for)}")
-    if opened.comment:
-        lines.append(f"  what changed is described in {opened.comment}")
     lines += [f"  note: {note}" for note in opened.notes]
     return lines
 
@@ -195,26 +189,9 @@ def _beginning(now: Preview) -> Iterator[str]:
         yield f"all {now.body.characters:,} characters: contribbot body {now.patch}"
 
 
-@cli.command("follow rmsnorm")
-def follow(
-    patch: cli.MaybePatchArgument = None,
-    everything: Annotated[
-        bool, cli.flag("--all", "Resolved threads and earlier comments too.")
-    ] = False,
-    wait: cli.WaitOption = 15,
-) -> cli.Reply | int:
-    """Show the state of every pull request: CI by target, reviews, what is next for whom.
-
-    With a patch: what was said about it, thread by thread with the code, and how to answer.
-    """
-    if patch is not None:
-        queue, name = cli.open_past(patch)
-        known = publication_of(queue, name)
-        with connect(minutes=wait) as github:
-            reviews = read_reviews(github, name, known, everything=everything)
-        return cli.Reply(reviews, reviews_lines(reviews))
-    if everything:
-        raise UsageError("--all is for one patch", hint="contribbot follow NAME --all")
+@cli.command("follow")
+def follow(wait: cli.WaitOption = 15) -> int:
+    """Show the state of every pull request: CI by target, reviews, what is next for whom."""
     queue = cli.open_queue()
     to_github = functools.partial(connect, minutes=wait)
     following = look(queue, to_github)
@@ -222,8 +199,6 @@ def follow(
     code = answer.print(as_json=current_settings().as_json)
     # Only what was shown is not new any more.
     following.remember(queue)
-    if following.unwritten is not None:
-        raise following.unwritten
     return code
 
 
@@ -244,22 +219,24 @@ def _followed(now: Followed) -> Iterator[str]:
     yield f"{now.patch}{gone}: {now.reference or now.repository} {now.state}{change}{title}"
     if now.error:
         yield f"  could not be looked at: {now.error}"
-        if now.looked is not None:
-            yield f"  what follows is of {now.looked:%Y-%m-%d %H:%M} UTC"
     yield from (f"  {row}" for row in (now.url, now.why) if row)
     if now.state in {"draft", "open"}:
         yield f"  {_MERGES[now.mergeable]} {now.base}{_behind(now)}"
+    if now.unread:
+        yield f"  not read: {now.unread}"
+    elif now.state in {"draft", "open"}:
         yield f"  CI: {'; '.join(map(_ci, now.jobs)) if now.jobs else 'no jobs have started'}"
         if now.start:
             yield f"  CI is started so: {now.start}"
         by = f" by {', '.join(now.by)}" if now.by else ""
         verdict = "not reviewed yet" if now.decision == "none" else f"{now.decision}{by}"
-        yield f"  {verdict}; threads: {_threads(now.threads)}"
-    yield from (f"  not read: {row}" for row in now.unread)
+        threads = now.threads
+        counted = f"{threads.open} open, {threads.answered} answered, {threads.resolved} resolved"
+        yield f"  {verdict}; threads: {counted}"
     for remark in now.new:
         yield f"  {'changed' if remark.changed else 'new'}: {remark_line(remark)}"
     if now.more:
-        yield f"  and {now.more} earlier new ones: contribbot follow {now.patch} --all"
+        yield f"  and {now.more} earlier new ones, on its page"
     yield from (f"  next, {step.who}: {step.what}" for step in now.next)
 
 
@@ -285,71 +262,10 @@ def _ci(ci: TargetCi) -> str:
     return f"{ci.target} {ci.state}: {named}{more}"
 
 
-def _threads(threads: ThreadCount) -> str:
-    resolved = f", {threads.resolved} resolved"
-    unknown = " (GitHub does not say which are resolved)"
-    total = f"{threads.open} open, {threads.answered} answered"
-    return total + (resolved if threads.known else unknown)
-
-
 def remark_line(said: Remark) -> str:
     """Return a remark as one line."""
-    at = f"{said.at:%Y-%m-%d %H:%M} " if said.at is not None else ""
-    thread = f" [{said.thread}]" if said.thread else ""
+    at = f"{said.at:%Y-%m-%d %H:%M} "
     place = f" {said.place}" if said.place else ""
     verdict = f" ({said.verdict})" if said.verdict else ""
     text = " ".join(said.text.split())
-    return f"{at}{said.author}{place}{thread}{verdict}{': ' if text else ''}{text}"
-
-
-def reviews_lines(report: ReviewsReport) -> list[str]:
-    """Return review threads with their code and remarks, then the comments."""
-    lines = [f"{report.patch}: {report.reference} {report.url}"]
-    if not report.known:
-        lines.append("GitHub does not say which threads are resolved: all are listed")
-    lines += [f"not read: {row}" for row in report.unread]
-    for thread in report.threads:
-        lines += ["", *_thread(thread, known=report.known)]
-    if not report.threads:
-        lines.append("no open threads")
-    else:
-        repository, _, number = report.reference.partition("#")
-        answer = f"gh api repos/{repository}/pulls/{number}/comments/N/replies -F body=@FILE"
-        lines += ["", Code(f"answer, N the number of its thread: {answer}")]
-    if report.hidden:
-        lines += ["", f"resolved, and shown with --all: {report.hidden}"]
-    if report.comments:
-        lines += ["", "besides:"]
-        if report.earlier:
-            lines.append(f"  ({report.earlier} earlier ones are shown with --all)")
-        lines += [row for remark in report.comments for row in _remark(remark)]
-    return lines
-
-
-def _thread(thread: ThreadView, *, known: bool) -> Iterator[str]:
-    line = thread.line or thread.was
-    outdated = thread.outdated or (thread.line is None and thread.was is not None)
-    marks = [
-        mark
-        for mark, holds in (
-            ("resolved", thread.resolved),
-            ("outdated", outdated),
-            ("answered", thread.answered),
-            ("not known if resolved", known and thread.resolved is None),
-        )
-        if holds
-    ]
-    place = f"{thread.file}:{line}" if line else thread.file
-    side = " (a line of the base)" if thread.side == "base" else ""
-    marked = f"  ({', '.join(marks)})" if marks else ""
-    yield f"{thread.id}  {place}{side}{marked}"
-    yield from (f"    | {row}" for row in thread.code)
-    for remark in thread.comments:
-        yield from _remark(remark)
-
-
-def _remark(remark: Remark) -> Iterator[str]:
-    at = f", {remark.at:%Y-%m-%d %H:%M}" if remark.at is not None else ""
-    verdict = f", {remark.verdict}" if remark.verdict else ""
-    yield f"  {remark.author}{at}{verdict}  {remark.url}"
-    yield from (f"      {row}" for row in (remark.text.split("\n") if remark.text else []))
+    return f"{at}{said.author}{place}{verdict}{': ' if text else ''}{text}"

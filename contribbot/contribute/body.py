@@ -66,12 +66,12 @@ _PYTHON: Final = re.compile(r"\s*(?:import|from) ")
 _UNCOUNTED: Final = re.compile(r"\s*(?:\||#|- \[[ x]\]|  )|- Select one|- CI waits")
 
 
-def make_body(queue: Queue, name: str, *, version: str = "") -> Body:
+def make_body(queue: Queue, name: str) -> Body:
     """Make the text of a patch's pull request."""
     evidence = gather(queue, name)
     patch = evidence.patch
     rules = rules_of(queue, patch.spec.upstream)
-    template = template_of(queue, rules, version)
+    template = template_of(queue, rules)
     title = clean(patch.spec.title)
     if not 0 < len(title) <= _LONGEST_TITLE:
         why = f"{len(title)} characters that print; GitHub takes 1 to {_LONGEST_TITLE}"
@@ -305,7 +305,6 @@ _COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)|\{#.*?#\}", re.DOTALL)
 class Template:
     """One version of an upstream's pull request template, in Jinja."""
 
-    upstream: str
     version: str
     path: Path
 
@@ -318,22 +317,14 @@ class Template:
             raise QueueError(f"{self.path}: {error}", hint="write it as UTF-8 text") from error
 
 
-def template_of(queue: Queue, rules: Rules, version: str = "") -> Template:
-    """Return an upstream's template, the newest by default; the queue's own replaces the newest."""
-    known = upstreams.templates(rules.upstream)
-    own = queue.folder / "templates" / f"{rules.upstream}.md.j2"
-    if own.is_file():
-        known[rules.body.template] = own
-    wanted = version or rules.body.template
-    if wanted in known:
-        return Template(rules.upstream, wanted, known[wanted])
-    hint = f"there are: {', '.join(known) or 'none'}"
-    if version:
-        raise UsageError(f"{rules.upstream}: no template {version}", hint=hint)
-    raise QueueError(
-        f"{rules.upstream}: its rules name the template {wanted}, which is not there",
-        hint=f"write {own}; {hint}",
-    )
+def template_of(queue: Queue, rules: Rules) -> Template:
+    """Return an upstream's template; the queue's own replaces ours."""
+    version, own = rules.body.template, queue.folder / "templates" / f"{rules.upstream}.md.j2"
+    ours = upstreams.TEMPLATES / rules.upstream / f"{version}.md.j2"
+    if not own.is_file() and not ours.is_file():
+        why = f"its rules name the template {version}, which is not there"
+        raise QueueError(f"{rules.upstream}: {why}", hint=f"write {own}")
+    return Template(version, own if own.is_file() else ours)
 
 
 def compare_with_live(template: Template, live: str) -> tuple[str, ...]:

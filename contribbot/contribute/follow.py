@@ -6,31 +6,30 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from contribbot import upstreams
 from contribbot.contribute.body import rules_of
-from contribbot.contribute.branch import refuses_pulls
 from contribbot.contribute.landing import judge_landing
 from contribbot.contribute.model import (
     CiState,
     Followed,
     FollowReport,
     NextStep,
-    PollState,
+    Remark,
     Rules,
     TargetCi,
+    ThreadCount,
 )
 from contribbot.contribute.publication import Publication, state, waits_for
-from contribbot.contribute.reviews import read_news
-from contribbot.errors import ExitCode, GitHubError, NotFoundError, RateLimitError, TokenError
+from contribbot.errors import ExitCode, GitHubError, RateLimitError, TokenError
 from contribbot.files import make_private, write_atomically
-from contribbot.github.pull_state import HeadJob, PullState, read_pull_state
-from contribbot.markdown import line_of
+from contribbot.github.pull_state import HeadJob, Note, PullState, ReviewThread, read_pull_state
+from contribbot.markdown import line_of, rows_of
 from contribbot.model.history import PullRequestEvent, VersionEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
@@ -40,32 +39,27 @@ if TYPE_CHECKING:
     from contribbot.github.client import GitHub
 
 
-_NO_NEWS: Final = {"new": (), "more": 0}
 #: Opens GitHub, when there is something to ask.
 Connect = Callable[[], "AbstractContextManager[GitHub]"]
 _SHORT: Final = 12
 _PATCH_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
-#: What the journal calls a pull request that was on the default branch once.
-_WAS_THERE: Final = frozenset({"merged", "reverted"})
+#: The remarks that were shown: of a comment when it was last changed, of a review the verdict.
+_SEEN: Final = TypeAdapter(dict[str, str])
 
 
 @dataclass(frozen=True)
 class Following:
-    """The result of a run of `follow`."""
+    """The result of a run of `follow`: the report, and the remarks in it by patch."""
 
     report: FollowReport
-    states: dict[str, PollState]
-    #: Why a change is not in the journal; None: all are.
-    unwritten: OSError | None = None
+    seen: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def remember(self, queue: Queue) -> None:
-        """Remember the shown states, so that the next run shows only later remarks as new."""
-        for name, kept in self.states.items():
-            path = _state_file(queue, name)
+        """Remember the shown remarks, so that the next run shows only later remarks as new."""
+        for name, seen in self.seen.items():
+            path = _seen_file(queue, name)
             make_private(path.parent)
-            # That it cannot be kept costs requests, and is no error.
-            with contextlib.suppress(OSError):
-                write_atomically(path, kept.model_dump_json().encode())
+            write_atomically(path, _SEEN.dump_json({**seen}))
 
     @property
     def exit_code(self) -> ExitCode:
@@ -74,7 +68,7 @@ class Following:
         return ExitCode.MACHINE if failed else ExitCode.OK
 
 
-def _state_file(queue: Queue, name: str) -> Path:
+def _seen_file(queue: Queue, name: str) -> Path:
     return queue.local / "follow" / f"{name}.json"
 
 
@@ -86,19 +80,11 @@ class PollSubject:
     queued: bool
     repository: str
     known: Publication
-    rules: Rules | None = None
-    kept: PollState | None = None
-    above: tuple[str, ...] = ()
-    #: The pull requests that go to its upstream before it.
-    waits: tuple[str, ...] = ()
-
-    def blank(self) -> Followed:
-        """Return the state that is known without asking GitHub."""
-        if self.kept is not None:
-            fresh = {"queued": self.queued, "change": "", "error": "", "unread": ()}
-            return self.kept.followed.model_copy(update={**fresh, **_NO_NEWS})
-        place, reference = self.repository, self.known.reference
-        return Followed(patch=self.patch, queued=self.queued, repository=place, reference=reference)
+    rules: Rules | None
+    seen: Mapping[str, str]
+    #: The patches that stand on it; the pull requests that go to its upstream before it.
+    above: tuple[str, ...]
+    waits: tuple[str, ...]
 
 
 def follow(queue: Queue, connect: Connect) -> Following:
@@ -107,28 +93,32 @@ def follow(queue: Queue, connect: Connect) -> Following:
     names = {subject.patch for subject in subjects}
     without = tuple(name for name in queue.specs if name not in names)
     contributions: list[Followed] = []
-    states: dict[str, PollState] = {}
-    unwritten: OSError | None = None
     if not subjects:
-        return Following(FollowReport(contributions=(), without=without), states)
+        return Following(FollowReport(contributions=(), without=without))
+    seen: dict[str, Mapping[str, str]] = {}
+    # A used-up limit ends all questions; a refused token those of one upstream.
     refusals: dict[str, GitHubError] = {}
     with connect() as github:
         for subject in subjects:
-            poll = _Poll(github, refusals, subject)
-            now, change = poll.look(), ""
             try:
-                if poll.head:
+                if known := refusals.get("") or refusals.get(subject.repository):
+                    raise known
+                now, shown, head = _poll(github, subject)
+            except GitHubError as error:
+                before = "nothing more was asked after " * (error in refusals.values())
+                if isinstance(error, RateLimitError | TokenError):
+                    place = "" if isinstance(error, RateLimitError) else subject.repository
+                    refusals[place] = error
+                why = f"{before}{error.message}{f'; {error.hint}' if error.hint else ''}"
+                now = _blank(subject, subject.known, error=line_of(why, 600))
+            else:
+                if head:
                     change = note_state(
-                        queue, now.patch, now.reference, now.state, why=now.why, head=poll.head
+                        queue, now.patch, now.reference, now.state, why=now.why, head=head
                     )
-            except OSError as error:
-                # The state that was read is told all the same; the next run notes it.
-                unwritten = error
-            contributions.append(now.model_copy(update={"change": change}))
-            if poll.state is not None:
-                states[now.patch] = poll.state
-    report = FollowReport(contributions=tuple(contributions), without=without)
-    return Following(report, states, unwritten)
+                    now, seen[now.patch] = now.model_copy(update={"change": change}), shown
+            contributions.append(now)
+    return Following(FollowReport(contributions=tuple(contributions), without=without), seen)
 
 
 def subjects_of(queue: Queue) -> list[PollSubject]:
@@ -157,32 +147,20 @@ def subjects_of(queue: Queue) -> list[PollSubject]:
             has_rules = upstream in upstreams.contributing(queue.folder)
             rules = rules_of(queue, upstream) if has_rules else None
             above = tuple(other for other, spec in queue.specs.items() if name in spec.depends_on)
-            waits, kept = waits_for(queue, name) if queued else (), None
+            waits, seen = waits_for(queue, name) if queued else (), dict[str, str]()
             with contextlib.suppress(OSError, ValidationError):
-                kept = PollState.model_validate_json(_state_file(queue, name).read_bytes())
-            # A remembered state of another pull request is not of this one.
-            kept = kept if kept and kept.followed.reference == known.reference else None
-            subjects.append(PollSubject(name, queued, repository, known, rules, kept, above, waits))
+                seen = _SEEN.validate_json(_seen_file(queue, name).read_bytes())
+            subjects.append(PollSubject(name, queued, repository, known, rules, seen, above, waits))
     return subjects
 
 
 def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str, head: str) -> str:
     """Note a change of a pull request's state in the journal; return the old state, or empty."""
     word = "merged" if word == "landed" else word
-
-    def journal() -> Publication | None:
-        """Return what the journal knows, where this is news to it."""
+    with hold_queue(queue.folder):
         now = state(history.read(queue.folder, patch)) or Publication()
         other = now.reference and now.reference != reference
-        return None if other or (now.reference, now.state) == (reference, word) else now
-
-    # Nothing is written, and nobody waited for, where there is no news.
-    if journal() is None:
-        return ""
-    with hold_queue(queue.folder):
-        # Read anew: another contribbot may have noted it meanwhile.
-        now = journal()
-        if now is None:
+        if other or (now.reference, now.state) == (reference, word):
             return ""
         again = " again" if now.ended else ""
         words = {
@@ -206,127 +184,95 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
     return now.state or "not opened"
 
 
-class _Poll:
-    """The poll of a contribution; `refusals` holds a used-up limit, or a refused repository."""
+def _blank(subject: PollSubject, known: Publication, *, error: str = "") -> Followed:
+    return Followed(
+        patch=subject.patch,
+        queued=subject.queued,
+        repository=subject.repository,
+        reference=known.reference,
+        error=error,
+    )
 
-    def __init__(
-        self, github: GitHub, refusals: dict[str, GitHubError], subject: PollSubject
-    ) -> None:
-        self.github, self.refusals, self.subject = github, refusals, subject
-        self.now = subject.blank()
-        self.seen = subject.kept.seen if subject.kept else {}
-        #: What is to be remembered; the commit of its branch, where that was read.
-        self.state: PollState | None = None
-        self.head = ""
 
-    def look(self) -> Followed:
-        """Poll the contribution; a failure becomes the error in the result."""
-        from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
+def _poll(github: GitHub, subject: PollSubject) -> tuple[Followed, dict[str, str], str]:
+    """Ask how a contribution stands; return its remarks, and its branch's commit, too."""
+    from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
 
-        repository, before = self.subject.repository, "nothing more was asked after "
-        # Who goes on asking after a limit is shut out.
-        error = self.refusals.get("") or self.refusals.get(repository)
-        try:
-            if error is None:
-                with shaped():
-                    self._ask()
-                self._tell(next=tuple(_steps(self.now, self.subject, self.head)))
-                if self.head:
-                    remembered = self.now.model_copy(update=_NO_NEWS)
-                    self.state = PollState(seen=self.seen, followed=remembered)
-                return self.now
-        except GitHubError as fault:
-            # An organisation may refuse a token that the others take.
-            if isinstance(fault, RateLimitError | TokenError):
-                place = "" if isinstance(fault, RateLimitError) else repository
-                self.refusals[place] = fault
-            error, before = fault, ""
-        self.state, self.head = None, ""
-        text = f"{before}{error.message}{f'; {error.hint}' if error.hint else ''}"
-        return self.subject.blank().model_copy(update={"error": line_of(text, 600)})
-
-    def _ask(self) -> None:
-        number = self.subject.known.number or self._opened_meanwhile()
-        if not number:
-            self._tell(state="not opened")
-            return
-        known = self.subject.known
+    with shaped():
+        known = subject.known
+        if not known.number:
+            known = _opened_meanwhile(github, subject.repository, known)
+        now = _blank(subject, known)
+        if not known.number:
+            now = now.model_copy(update={"state": "not opened"})
+            return now.model_copy(update={"next": (*_steps(now, subject, ""),)}), {}, ""
         branch = f"{known.fork.partition('/')[0]}:{known.branch}" if known.branch else ""
-        try:
-            pull = read_pull_state(self.github, self.subject.repository, number, branch=branch)
-        except NotFoundError:
-            upstream = self.github.repository(self.subject.repository).complete()
-            if why := refuses_pulls(upstream):
-                hint = "look on its page where the project takes changes"
-                raise GitHubError(f"{upstream.full_name} {why}", hint=hint) from None
-            raise
-        self.head = pull.head
-        merge = "removed" if pull.removed else _MERGE_STATES.get(pull.merge_state, "not known")
-        self._tell(
-            url=line_of(pull.url),
-            title=line_of(pull.title),
-            base=line_of(pull.base),
-            mergeable={True: "yes", False: "no", None: "not known"}[pull.mergeable],
-            merge="queued" if pull.queued else merge,
-            removed=line_of(pull.removed),
-            archived=pull.archived,
-            decision=pull.decision,
-            by=tuple(line_of(name, _LOGIN) for name in pull.reviewers[:_NAMED]),
-            looked=history.now(),
-            unread=tuple(line_of(row) for row in pull.unread),
-        )
-        self.seen, told = read_news(pull, self.seen)
-        self._tell(**told)
-        (self._open if pull.state == "open" else self._ended)(pull)
+        pull = read_pull_state(github, subject.repository, known.number, branch=branch)
+        seen, news = read_news(pull, subject.seen)
+        ends = _open if pull.state == "open" else _ended
+        now = now.model_copy(update={**_common(pull), **news, **ends(github, subject, pull)})
+    return now.model_copy(update={"next": (*_steps(now, subject, pull.head),)}), seen, pull.head
 
-    def _tell(self, **fields: object) -> None:
-        self.now = self.now.model_copy(update=fields)
 
-    def _opened_meanwhile(self) -> int:
-        """Return the number of a pull request that a person has opened by now, or 0."""
-        repository, known = self.subject.repository, self.subject.known
-        owner = known.fork.partition("/")[0]
-        every = self.github.pulls_from(repository, owner, known.branch)
-        # A pull request to another branch is no more than a backport.
-        pulls = [pull for pull in every if pull.base.ref == pull.base.repo.default_branch]
-        if not pulls:
-            return 0
-        likely = max(pulls, key=lambda pull: (pull.state == "open", pull.head.sha in known.heads))
-        known = replace(known, reference=f"{repository}#{likely.number}")
-        self.subject = replace(self.subject, known=known)
-        self.now = self.subject.blank()
-        return likely.number
+def _opened_meanwhile(github: GitHub, repository: str, known: Publication) -> Publication:
+    """Return the published state with a pull request that a person has opened by now."""
+    every = github.pulls_from(repository, known.fork.partition("/")[0], known.branch)
+    # A pull request to another branch is no more than a backport.
+    pulls = [pull for pull in every if pull.base.ref == pull.base.repo.default_branch]
+    if not pulls:
+        return known
+    likely = max(pulls, key=lambda pull: (pull.state == "open", pull.head.sha in known.heads))
+    return replace(known, reference=f"{repository}#{likely.number}")
 
-    def _open(self, pull: PullState) -> None:
-        """Tell how an open pull request stands."""
-        self._tell(state="draft" if pull.draft else "open", behind=pull.behind)
-        self._ci(pull)
-        if self.subject.known.state in _WAS_THERE:
-            # Some projects reopen what they revert.
-            landing = judge_landing(self.github, self.subject.repository, pull)
-            why = landing.words if landing.commit else ""
-            self._tell(commit=landing.commit, reverted=landing.revert, why=why)
 
-    def _ci(self, pull: PullState) -> None:
-        rules = self.subject.rules
-        targets, other = ci_by_target(pull.jobs, rules.ci.targets if rules else {})
-        waits = rules is not None and any(ci.state == "not started" for ci in targets)
-        start = " ".join(rules.ci.start.split()) if rules is not None and waits else ""
-        self._tell(ci=targets, other=other, start=start)
+def _common(pull: PullState) -> dict[str, object]:
+    """Return the fields that a pull request has whether it is open or has ended."""
+    merge = "removed" if pull.removed else _MERGE_STATES.get(pull.merge_state, "not known")
+    return {
+        "url": line_of(pull.url),
+        "title": line_of(pull.title),
+        "base": line_of(pull.base),
+        "merge": "queued" if pull.queued else merge,
+        "removed": line_of(pull.removed),
+        "archived": pull.archived,
+        "decision": pull.decision,
+        "by": tuple(line_of(name, _LOGIN) for name in pull.reviewers[:_NAMED]),
+        "unread": line_of(pull.unread),
+    }
 
-    def _ended(self, pull: PullState) -> None:
-        """Tell how a pull request ended."""
-        landing = judge_landing(self.github, self.subject.repository, pull)
-        self._tell(
-            mergeable="not known",
-            behind=None,
-            start="",
-            state=landing.fate.value,
-            commit=landing.commit,
-            reverted=landing.revert,
-            into=landing.elsewhere,
-            why=landing.words if landing.commit else "",
-        )
+
+def _open(github: GitHub, subject: PollSubject, pull: PullState) -> dict[str, object]:
+    """Return the fields of an open pull request."""
+    rules, start = subject.rules, ""
+    targets, other = ci_by_target(pull.jobs, rules.ci.targets if rules else {})
+    if rules is not None and any(ci.state == "not started" for ci in targets):
+        start = " ".join(rules.ci.start.split())
+    fields: dict[str, object] = {
+        "state": "draft" if pull.draft else "open",
+        "mergeable": {True: "yes", False: "no", None: "not known"}[pull.mergeable],
+        "behind": pull.behind,
+        "ci": targets,
+        "other": other,
+        "start": start,
+    }
+    if subject.known.state in {"merged", "reverted"}:
+        # Some projects reopen what they revert.
+        landing = judge_landing(github, subject.repository, pull)
+        why = landing.words if landing.commit else ""
+        fields |= {"commit": landing.commit, "reverted": landing.revert, "why": why}
+    return fields
+
+
+def _ended(github: GitHub, subject: PollSubject, pull: PullState) -> dict[str, object]:
+    """Return the fields of a pull request that has ended."""
+    landing = judge_landing(github, subject.repository, pull)
+    return {
+        "state": landing.fate.value,
+        "commit": landing.commit,
+        "reverted": landing.revert,
+        "into": landing.elsewhere,
+        "why": landing.words if landing.commit else "",
+    }
 
 
 #: GitHub's states of a merge, in words of ours; a conflict is told by `mergeable`.
@@ -348,7 +294,7 @@ def _steps(now: Followed, subject: PollSubject, head: str) -> Iterator[NextStep]
     elif now.state == "draft" and not yours:
         yours = ["mark it ready for review, when it is"]
     yield from (NextStep(who="you", what=what) for what in yours)
-    if not is_open or not now.queued or now.archived:
+    if not is_open or not now.queued or now.archived or now.unread:
         return
     running = any(ci.running for ci in now.jobs)
     held = any(ci.state == "waiting" for ci in now.jobs)
@@ -424,7 +370,7 @@ def _yours(now: Followed, subject: PollSubject, head: str) -> Iterator[str]:
         yield f"bring it up to date: CI refuses a branch behind {now.base}"
     if count:
         threads = "thread" if count == 1 else "threads"
-        yield f"answer {count} open {threads}: contribbot follow {now.patch}"
+        yield f"answer {count} open {threads} on its page"
     if now.decision == "changes requested":
         yield f"see to the changes that {', '.join(now.by)} asked for"
     broken = [ci.target for ci in now.ci if ci.state == "failed"]
@@ -488,4 +434,69 @@ def _together(target: str, jobs: Sequence[HeadJob]) -> TargetCi:
         running=states.count("running"),
         failed=tuple(failed[:_NAMED]),
         failures=len(failed),
+    )
+
+
+#: New remarks that are shown, the latest; lines and characters of each.
+_SHOWN: Final = 10
+_EXCERPT_ROWS: Final = 4
+_EXCERPT: Final = 500
+#: GitHub's verdicts of a review in words; two decide nothing.
+_VERDICTS: Final = {"CHANGES_REQUESTED": "changes requested", "COMMENTED": "", "": ""}
+_NO_VERDICT: Final = frozenset({"COMMENTED", "PENDING"})
+
+
+def read_news(pull: PullState, seen: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object]]:
+    """Return the keys of all remarks, to remember, and the fields of `Followed` on new ones."""
+    now: dict[str, str] = {}
+
+    def fresh() -> Iterator[Remark]:
+        for kind, note, thread in _notes(pull):
+            key = f"{kind} {note.id}"
+            # Of a review only its verdict is news.
+            now[key] = note.verdict or note.updated_at.isoformat()
+            if seen.get(key) != now[key] and not _same_person(note.author, pull.author):
+                yield _remark(kind, note, thread, changed=key in seen)
+
+    new = sorted(fresh(), key=lambda remark: remark.at)
+    left = [thread for thread in pull.threads if not thread.is_resolved]
+    answered = sum(_same_person(each.comments[-1].author, pull.author) for each in left)
+    resolved = len(pull.threads) - len(left)
+    threads = ThreadCount(open=len(left) - answered, answered=answered, resolved=resolved)
+    told = {"new": tuple(new[-_SHOWN:]), "more": max(0, len(new) - _SHOWN), "threads": threads}
+    return {**seen, **now}, told
+
+
+def _same_person(login: str, other: str) -> bool:
+    """Tell whether two logins are of one account; a deleted account matches none."""
+    return bool(login) and login.lower() == other.lower()
+
+
+_RemarkKind = Literal["comment", "review", "thread"]
+
+
+def _notes(pull: PullState) -> Iterator[tuple[_RemarkKind, Note, ReviewThread | None]]:
+    yield from (("comment", comment, None) for comment in pull.comments)
+    for thread in pull.threads:
+        yield from (("thread", comment, thread) for comment in thread.comments)
+    for review in pull.reviews:
+        if review.body.strip() or review.verdict not in _NO_VERDICT:
+            yield "review", review, None
+
+
+def _remark(kind: _RemarkKind, note: Note, thread: ReviewThread | None, *, changed: bool) -> Remark:
+    """Return a note, clean and bounded."""
+    place = ""
+    if thread is not None:
+        line = thread.line or thread.original_line
+        place = f"{line_of(thread.path)}{f':{line}' if line else ''}"
+    return Remark(
+        kind=kind,
+        author=line_of(note.author, _LOGIN) if note.author else "(an account that is gone)",
+        at=note.updated_at if changed else note.created_at,
+        text="\n".join(rows_of(note.body, rows=_EXCERPT_ROWS, characters=_EXCERPT)),
+        url=line_of(note.url),
+        place=place,
+        verdict=_VERDICTS.get(note.verdict, line_of(note.verdict, _LOGIN).lower()),
+        changed=changed,
     )

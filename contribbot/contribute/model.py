@@ -62,7 +62,6 @@ class ThreadCount(Model):
     open: int = 0
     answered: int = 0
     resolved: int = 0
-    known: bool = True
 
 
 class Remark(Model):
@@ -70,10 +69,9 @@ class Remark(Model):
 
     kind: Literal["comment", "review", "thread"]
     author: str
-    at: Time | None
+    at: Time
     text: str
     url: str
-    thread: str = ""
     place: str = ""
     verdict: str = ""
     changed: bool = False
@@ -117,9 +115,8 @@ class Followed(Model):
     new: Annotated[tuple[Remark, ...], Field(strict=False)] = ()
     more: int = 0
     next: Annotated[tuple[NextStep, ...], Field(strict=False)] = ()
-    looked: Time | None = None
-    #: Parts that GitHub did not give, and why.
-    unread: Texts = ()
+    #: Why GitHub gave no more than the state, and what is left out; or empty.
+    unread: str = ""
     error: str = ""
 
     @property
@@ -133,44 +130,6 @@ class FollowReport(Model):
 
     contributions: tuple[Followed, ...]
     without: tuple[str, ...]
-
-
-class PollState(Model):
-    """The last poll of a pull request, in a file that can be deleted at any time."""
-
-    form: Literal[6] = 6
-    followed: Followed
-    #: Of each comment when it was last changed, and of each review the verdict.
-    seen: dict[str, str] = Field(default_factory=dict)
-
-
-class ThreadView(Model):
-    """A thread of review comments."""
-
-    id: str
-    file: str
-    line: int | None
-    was: int | None
-    side: Literal["base", "change"]
-    resolved: bool | None
-    outdated: bool | None
-    answered: bool
-    code: tuple[str, ...]
-    comments: tuple[Remark, ...]
-
-
-class ReviewsReport(Model):
-    """The document of `follow PATCH --json`."""
-
-    patch: str
-    reference: str
-    url: str
-    known: bool
-    threads: tuple[ThreadView, ...]
-    hidden: int
-    comments: tuple[Remark, ...]
-    earlier: int
-    unread: Texts = ()
 
 
 class RowState(enum.StrEnum):

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
@@ -28,7 +27,6 @@ from contribbot.contribute.branch import (
 from contribbot.contribute.model import Body, text_digest
 from contribbot.contribute.publication import (
     BRANCH,
-    COMMENT,
     FORK,
     HANDOFF,
     PULL,
@@ -41,24 +39,18 @@ from contribbot.errors import (
     GitHubError,
     NotFoundError,
     OpeningError,
-    QueueError,
     RefusedError,
-    SourceError,
-    TokenError,
     UncertainError,
     UsageError,
 )
 from contribbot.files import lock, make_private, write_atomically
 from contribbot.git.pins.source import Progress, Silent
-from contribbot.github.fields import login_of, whole
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
-from contribbot.markdown import fence
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import history
 from contribbot.queue.load import Queue
-from contribbot.queue.range_diff import range_diff
 from contribbot.queue.superseded import superseded
 
 if TYPE_CHECKING:
@@ -74,14 +66,7 @@ _WAITS: Final = (1.0, 2.0, 3.0, 5.0, 8.0, *itertools.repeat(10.0, 28))
 #: GitHub's answer when there is a pull request from the branch already.
 _UNPROCESSABLE: Final = 422
 _SHORT: Final = 12
-#: Lines and characters of a range-diff that a comment shows; GitHub takes 65,536 characters.
-_LINES: Final = 400
-_LONGEST: Final = 48_000
 _LONGEST_ADDRESS: Final = 8000
-#: The line of a pair of commits in a range-diff, whose ids name nothing that readers have.
-_PAIR: Final = re.compile(
-    r"^(?P<old> *(?:\d+|-)):  ?[0-9a-f-]+ (?P<sign>[=!<>]) (?P<new> *(?:\d+|-)):  ?[0-9a-f-]+ "
-)
 
 
 @dataclass(frozen=True)
@@ -123,9 +108,7 @@ class Opened:
     state: Literal["draft", "open", "to be opened"] = "to be opened"
     #: What was done to it; `edited`: a person changed its text, and it was left alone.
     pull_request_was: Literal["opened", "updated", "kept", "edited", "handed off"] = "kept"
-    #: The page of the comment that tells what changed; the file of a body that was too long for
-    #: the page's address.
-    comment: str = ""
+    #: The file of a body that was too long for the page's address.
     body_file: str = ""
     waits_for: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -493,11 +476,10 @@ class _Opening:
         self._note_pull(pull)
 
     def _update(self, pull: PullRequest) -> None:
-        """Update the pull request's text, comment on changes, and mark a draft ready if asked."""
+        """Update the pull request's text, and mark a draft ready if asked."""
         draft, done = pull.draft, self.done
         self._update_text(pull)
         self._show(pull)
-        self._announce()
         if not (self.options.ready and draft):
             return
         pull = self.github.mark_ready(pull)
@@ -532,52 +514,6 @@ class _Opening:
             journal.done(self.name, intent, f"updated {what}")
             self.done.pull_request_was = "updated"
 
-    def _announce(self) -> None:
-        """Comment once on the changes since the version that readers know."""
-        known, journal = self.known, self.run.journal
-        if not 0 < known.announced < known.version:
-            return
-        run = self.run
-        try:
-            changed = range_diff(run.queue, self.name, known.announced, progress=run.progress)
-        except (QueueError, SourceError) as error:
-            self.done.notes.append(f"no range-diff was posted: {error.message}")
-            return
-        comment = range_text(self.name, known.announced, known.version, changed.range_diff)
-        what = f"{known.reference}: what is new in v{known.version}"
-        key = f"{known.reference} v{known.announced}..v{known.version}"
-        intent, url = known.begun(COMMENT, key), ""
-        if intent is not None:
-            # A crash came between: it may be there.
-            url = self._find_comment(known.number, comment)
-        else:
-            intent = journal.begin(
-                self.name, COMMENT, key, f"about to comment on {what}", reference=known.reference,
-                version=known.version,
-            )  # fmt: skip
-        if not url:
-            pull = self.github.pull(self.place.upstream, known.number)
-            try:
-                url = pull.create_issue_comment(comment).html_url
-            except (RefusedError, TokenError) as error:  # a locked conversation, perhaps
-                self.done.notes.append(f"what changed was not told there: {error.message}")
-                return
-            except UncertainError:
-                url = self._find_comment(known.number, comment)
-                if not url:
-                    raise
-        journal.done(self.name, intent, f"commented on {what}", url=url)
-        self.done.comment = url
-
-    def _find_comment(self, number: int, text: str) -> str:
-        """Return the URL of our comment with the same first line; empty: there is none."""
-        marker, login = text.partition("\n")[0], self.github.me.lower()
-        for comment in whole(self.github.issue(self.place.upstream, number).get_comments()):
-            first = (comment.body or "").partition("\n")[0].rstrip("\r")
-            if first == marker and (login_of(comment.user) or "").lower() == login:
-                return comment.html_url
-        return ""
-
     def _reference(self, pull: PullRequest) -> str:
         return f"{self.place.upstream}#{pull.number}"
 
@@ -610,16 +546,3 @@ def _added(pull: PullRequest, texts: frozenset[str]) -> str:
     counts = range(len(rows) - 1, 0, -1)
     ours = (n for n in counts if text_digest(pull.title, "\n".join(rows[:n])) in texts)
     return "".join(f"\n{row}" for row in rows[next(ours, len(rows)) :])
-
-
-def range_text(patch: str, old: int, new: int, diff: str) -> str:
-    """Return the comment that shows what changed between versions; its first line marks it."""
-    rows = [_PAIR.sub(r"\g<old> \g<sign> \g<new> ", row) for row in diff.splitlines()]
-    shown = fence("\n".join(rows), language="diff", lines=min(len(rows), _LINES))
-    if len(shown.encode()) > _LONGEST:
-        shown = fence("(too long to show)")
-    return (
-        f"<!-- contribbot: range-diff of {patch}, v{old} to v{new} -->\n"
-        f"What changed from v{old} to v{new} (`git range-diff`):\n\n"
-        f"<details><summary>range-diff</summary>\n\n{shown}\n\n</details>\n"
-    )

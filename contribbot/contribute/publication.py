@@ -25,7 +25,6 @@ FORK: Final = "fork"
 BRANCH: Final = "branch"
 PULL: Final = "pull-request"
 TEXT: Final = "text"
-COMMENT: Final = "comment"
 HANDOFF: Final = "handoff"
 _NOT_KEPT: Final = frozenset({"closed", "reverted"})
 
@@ -44,7 +43,6 @@ class Publication:
     reference: str = ""
     state: str = ""
     handed_off: bool = False
-    announced: int = 0
     heads: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
     open: tuple[IntentEvent, ...] = ()
@@ -100,7 +98,6 @@ def _renewed(was: Publication) -> Publication:
         reference="",
         state="",
         handed_off=False,
-        announced=0,
         former=was.reference or was.former,
     )
 
@@ -111,9 +108,6 @@ def _fold(was: Publication, event: IntentEvent | DoneEvent | PullRequestEvent) -
     if isinstance(event, PullRequestEvent):
         left = tuple(intent for intent in was.open if intent.what != PULL)
         now = replace(_placed(now, event), reference=event.reference, state=event.state, open=left)
-        if event.reference != was.reference:
-            # Whoever sees a pull request for the first time sees what it carries then.
-            now = replace(now, announced=event.version or was.version)
         # A head that follow saw may be somebody else's commit: only what we meant to push is ours.
         return _pushed(now, event) if event.head in was.heads and event.digest else now
     left = tuple(i for i in was.open if (i.what, i.key) != (event.what, event.key))
@@ -125,8 +119,6 @@ def _fold(was: Publication, event: IntentEvent | DoneEvent | PullRequestEvent) -
         return _pushed(_placed(now, event), event)
     if event.what == HANDOFF:
         return replace(now, handed_off=True)
-    if event.what == COMMENT:
-        return replace(now, announced=max(now.announced, event.version or 0))
     return now
 
 

@@ -35,11 +35,11 @@ class Reproducer:
     files: dict[str, bytes]
 
 
-def make_reproducer(queue: Queue, name: str, *, check: str = "") -> Reproducer:
+def make_reproducer(queue: Queue, name: str) -> Reproducer:
     """Make the reproducer of a patch's fault from one of its checks."""
     evidence = gather(queue, name)
     patch, spec = evidence.patch, evidence.patch.spec
-    figure, stated, needed = _chosen(evidence, check)
+    figure, stated, needed = _chosen(evidence)
     named = dict.fromkeys(entry.target for entry in (*spec.checks, *spec.numerics, *spec.bench))
     ran = {known.target for known in evidence.of("reproduce", "numerics", "bench")}
     names = {
@@ -86,21 +86,14 @@ def write_reproducer(made: Reproducer, folder: Path) -> list[Path]:
     return [folder / name for name in made.files]
 
 
-def _chosen(evidence: Evidence, name: str) -> tuple[Figure, Check, list[PatchFile]]:
+def _chosen(evidence: Evidence) -> tuple[Figure, Check, list[PatchFile]]:
     """Choose a check that fails on the base in plain pytest, with its files."""
     patch = evidence.patch
     stated = {check.name: check for check in patch.spec.checks}
-    if name and name not in stated:
-        hint = f"there are: {', '.join(stated) or 'none'}"
-        raise UsageError(f"{patch.name}: no check {name}", hint=hint)
-    names = {name} if name else set(stated)
-    red = [figure for figure in evidence.of("reproduce") if figure.red and figure.name in names]
-    if name and not red:
-        why = f"the check {name} does not fail on the base, or was not run"
-        raise UsageError(f"{patch.name}: {why}", hint="name one that goes from red to green")
+    red = [figure for figure in evidence.of("reproduce") if figure.red]
     causes = []
     # Anybody has a processor.
-    for figure in sorted(red, key=lambda figure: not name and figure.target != "cpu"):
+    for figure in sorted(red, key=lambda figure: figure.target != "cpu"):
         check = stated[figure.name]
         files = needed_files(patch.support, check.file)
         modules = {module.partition(".")[0] for file in files for module in _imported(file)}
@@ -113,10 +106,7 @@ def _chosen(evidence: Evidence, name: str) -> tuple[Figure, Check, list[PatchFil
             return figure, check, files
         causes.append(f"{check.name} needs {' and '.join(needs)}")
     hint = "; ".join(causes) or "what is red needs a compiler or an emulated GPU"
-    if name:
-        hint += "; name another with --check"
-    elif causes:
-        hint += "; state one that needs neither, or write the issue by hand"
+    hint += "; state one that needs neither, or write the issue by hand" * bool(causes)
     raise UsageError(f"{patch.name}: no check fails on the base in plain pytest", hint=hint)
 
 

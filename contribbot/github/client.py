@@ -9,12 +9,9 @@ from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
 
 from github.AuthenticatedUser import AuthenticatedUser
-from github.Commit import Commit
-from github.CommitStatus import CommitStatus
 from github.GithubObject import CompletableGithubObject
 from github.GitRef import GitRef
 from github.Issue import Issue, IssueSearchResult
-from github.PaginatedList import PaginatedList
 from github.PullRequest import PullRequest
 from github.Repository import Repository
 from github.Workflow import Workflow
@@ -76,10 +73,6 @@ class GitHub:
         """Return a handle of a branch."""
         return self._handle(GitRef, f"{slug(repository)}/git/refs/heads/{quote(branch)}")
 
-    def commit(self, repository: str, sha: str) -> Commit:
-        """Return a handle."""
-        return self._handle(Commit, f"{slug(repository)}/commits/{quote(sha, safe='')}")
-
     def workflow(self, repository: str, file: str) -> Workflow:
         """Return a handle of a file in `.github/workflows/`."""
         return self._handle(Workflow, f"{slug(repository)}/actions/workflows/{quote(file)}")
@@ -108,12 +101,6 @@ class GitHub:
         """Return the diff of a pull request, or its commits as `git format-patch` writes them."""
         accept = f"application/vnd.github.v3.{'patch' if commits else 'diff'}"
         return self.requester.fetch(f"{slug(repository)}/pulls/{number:d}", _DIFF, accept)
-
-    def statuses(self, commit: Commit) -> PaginatedList[CommitStatus]:
-        """Return the statuses of a commit: the latest of each context."""
-        return PaginatedList(
-            CommitStatus, self.requester, f"{commit.url}/status", list_item="statuses"
-        )
 
     def search(self, query: str, limit: int = 30) -> Search:
         """Return issues and pull requests that a search finds, best first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
 
@@ -23,13 +23,9 @@ from pydantic.alias_generators import to_camel
 
 from contribbot.errors import GitHubError, NotFoundError, RateLimitError
 from contribbot.github.fields import login_of, whole
-from contribbot.github.refusals import REFUSED
 
 if TYPE_CHECKING:
-    from github.IssueComment import IssueComment
     from github.PullRequest import PullRequest
-    from github.PullRequestComment import PullRequestComment
-    from github.PullRequestReview import PullRequestReview
 
     from contribbot.github.client import GitHub
 
@@ -42,7 +38,6 @@ _PAGES: Final = 20
 _COMMITS: Final = 30
 #: GitHub's words for the maintainers of a repository.
 _MAINTAINERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
-_NO_OPINION: Final = frozenset({"COMMENTED", "PENDING"})
 _ACTIONS: Final = "github-actions"
 QUERY: Final = """
 query(
@@ -91,8 +86,8 @@ query(
       reviewThreads(first: 100, after: $threads) {
         pageInfo { hasNextPage endCursor }
         nodes {
-          isResolved isOutdated path line originalLine diffSide
-          comments(first: 100) { nodes { ...said url fullDatabaseId diffHunk } }
+          isResolved path line originalLine
+          comments(first: 100) { nodes { ...said url fullDatabaseId } }
         }
       }
       timelineItems(last: 100, itemTypes: [
@@ -161,7 +156,6 @@ class Note(_Part):
     created_at: Moment
     updated_at: Moment
     verdict: str = Field("", validation_alias="state")
-    diff_hunk: str = ""
 
     @property
     def maintainer(self) -> bool:
@@ -170,22 +164,15 @@ class Note(_Part):
 
 
 class ReviewThread(_Part):
-    """A thread of comments on a line; REST does not say whether the thread is resolved."""
+    """A thread of comments on a line."""
 
-    is_resolved: bool | None = None
-    is_outdated: bool | None = None
+    is_resolved: bool
     path: str
     line: int | None
     original_line: int | None
-    diff_side: str
     comments: tuple[Note, ...] = Field(
         (), validation_alias=AliasPath("comments", "nodes"), strict=False
     )
-
-    @property
-    def id(self) -> str:
-        """The id of the first comment, which a reply must name."""
-        return self.comments[0].id
 
 
 class TimelineEvent(_Part):
@@ -222,7 +209,7 @@ class PullState(_Stated):
 
     number: int
     mergeable: bool | None
-    decision: Literal["approved", "changes requested", "none"]
+    decision: Literal["approved", "changes requested", "none"] = "none"
     reviewers: tuple[str, ...] = ()
     #: Why a merge queue removed the pull request.
     removed: str = ""
@@ -230,12 +217,10 @@ class PullState(_Stated):
     comments: tuple[Note, ...] = ()
     reviews: tuple[Note, ...] = ()
     threads: tuple[ReviewThread, ...] = ()
-    #: Whether GitHub says which threads are resolved.
-    resolution: bool = True
     #: The commits that name it, since it was merged or in all; the oldest first.
     commits: tuple[TimelineEvent, ...] = ()
-    #: Parts that GitHub refused to give, and why.
-    unread: tuple[str, ...] = ()
+    #: The parts that REST was not asked for, and why GraphQL did not answer; or empty.
+    unread: str = ""
 
 
 class _Suite(_Part):
@@ -280,7 +265,8 @@ def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str
         raise
     except (GitHubError, ValidationError) as error:
         log.debug("no answer by GraphQL: %s", type(error).__name__)
-    return _by_rest(github, repository, number, compared=bool(branch))
+        why = error if isinstance(error, GitHubError) else None
+    return _by_rest(github, repository, number, why)
 
 
 def _by_graphql(github: GitHub, repository: str, number: int, branch: str) -> PullState:
@@ -347,7 +333,7 @@ def _suite_jobs(suites: Sequence[_Suite]) -> Iterator[HeadJob]:
 
 
 def _decision(
-    opinions: Mapping[str, str], stated: str | None = None
+    opinions: Mapping[str, str], stated: str | None
 ) -> tuple[Literal["approved", "changes requested", "none"], tuple[str, ...]]:
     """Return the decision of the maintainers and their logins; `stated`: GitHub's own decision."""
     approved = tuple(name for name, word in opinions.items() if word == "APPROVED")
@@ -359,46 +345,11 @@ def _decision(
     return "none", ()
 
 
-def _by_rest(github: GitHub, repository: str, number: int, *, compared: bool) -> PullState:
-    """Read the state over REST, without resolved threads, merge queue and required jobs."""
-    handle, pull = github.pull(repository, number), github.pull(repository, number).complete()
-    merged, commit = pull.merged_at is not None, github.commit(repository, pull.head.sha)
-    unread: list[str] = []
-
-    def runs() -> Iterator[HeadJob]:
-        for run in whole(commit.get_check_runs(filter="latest")):
-            yield HeadJob(name=run.name, word=run.conclusion or "pending")
-
-    def statuses() -> Iterator[HeadJob]:
-        for status in github.statuses(commit):
-            yield HeadJob(name=status.context, word=status.state)
-
-    def judged() -> Iterator[Note]:
-        # Only its author sees one that is pending.
-        yield from (_note(each) for each in handle.get_reviews() if each.state != "PENDING")
-
-    def behind() -> Iterator[int]:
-        upstream = github.repository(repository)
-        head = pull.head.sha
-        yield upstream.compare(pull.base.ref, head, comparison_commits_per_page=1).behind_by
-
-    def optional(name: str, read: Callable[[], Iterable[T]]) -> list[T]:
-        try:
-            return list(read())
-        except REFUSED as error:
-            unread.append(f"{name}: {error.message}")
-            return []
-
-    jobs = (*optional("jobs", runs), *optional("statuses of jobs", statuses))
-    reviews = optional("reviews", judged)
-    lines = optional("threads", lambda: whole(handle.get_review_comments()))
-    said = optional("comments", lambda: map(_note, whole(handle.get_issue_comments())))
-    opinions = {
-        review.author: review.verdict
-        for review in reviews
-        if review.maintainer and review.verdict not in _NO_OPINION
-    }
-    decision, reviewers = _decision(opinions)
+def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError | None) -> PullState:
+    """Read by REST the state alone, and the commits that name the pull request."""
+    pull = github.pull(repository, number).complete()
+    merged = pull.merged_at is not None
+    left_out = "jobs, reviews, threads and comments"
     return PullState(
         number=number,
         url=pull.html_url,
@@ -407,57 +358,14 @@ def _by_rest(github: GitHub, repository: str, number: int, *, compared: bool) ->
         draft=pull.draft,
         author=login_of(pull.user) or "",
         base=pull.base.ref,
-        behind=next(iter(optional("commits behind", behind) if compared else ()), None),
         default_branch=pull.base.repo.default_branch,
         archived=pull.base.repo.archived,
         head=pull.head.sha,
         mergeable=pull.mergeable,
         merge_state=pull.mergeable_state or "unknown",
-        decision=decision,
-        reviewers=reviewers,
-        jobs=jobs,
-        comments=tuple(said),
-        reviews=tuple(reviews),
-        threads=_threads(lines),
-        resolution=False,
         merge_commit=(pull.merge_commit_sha or "") if merged else "",
         commits=() if pull.state == "open" else tuple(_naming(github, repository, pull)),
-        unread=tuple(unread),
-    )
-
-
-def _note(item: IssueComment | PullRequestComment | PullRequestReview) -> Note:
-    """Return a comment or review of REST's as a note with the names of GraphQL."""
-    known, once = item.raw_data, item.raw_data.get("submitted_at")
-    return Note.model_validate(
-        {
-            "fullDatabaseId": str(known["id"]),
-            "author": known["user"],
-            "authorAssociation": known["author_association"],
-            "body": known["body"] or "",
-            "url": known["html_url"],
-            "createdAt": once or known["created_at"],
-            "updatedAt": once or known["updated_at"],
-            "state": known.get("state") or "",
-            "diffHunk": known.get("diff_hunk") or "",
-        }
-    )
-
-
-def _threads(comments: Sequence[PullRequestComment]) -> tuple[ReviewThread, ...]:
-    """Put comments on lines together as threads."""
-    threads: dict[int, list[PullRequestComment]] = {}
-    for comment in sorted(comments, key=lambda comment: (comment.created_at, comment.id)):
-        threads.setdefault(comment.in_reply_to_id or comment.id, []).append(comment)
-    return tuple(
-        ReviewThread(
-            path=first.path,
-            line=first.line,
-            original_line=first.original_line,
-            diff_side=first.side or "RIGHT",
-            comments=tuple(map(_note, (first, *others))),
-        )
-        for first, *others in threads.values()
+        unread=f"{left_out}: {why.message if why else 'the answer of GraphQL has another shape'}",
     )
 
 

@@ -21,12 +21,6 @@ def contributing(queue: Path) -> dict[str, Path]:
     return _both(queue, "contributing")
 
 
-def templates(upstream: str) -> dict[str, Path]:
-    """Return our templates of an upstream's pull requests, by version."""
-    paths = sorted((TEMPLATES / upstream).glob("*.md.j2"))
-    return {path.name.removesuffix(".md.j2"): path for path in paths}
-
-
 def _both(queue: Path, folder: str) -> dict[str, Path]:
     """Return our files in a folder with the queue's over them, by name."""
     places = (_HERE / folder, queue / "upstreams" / folder)

@@ -36,11 +36,9 @@ from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 TOML = "patches/area/patch.toml"
 ROOT = Path("/nonexistent")
-#: The real patches; behind `@` another template than the one in force.
 REAL = (
     "rmsnorm", "stable-softmax", "fp8-hw-convert", "hipify-path", "fp8-softmax-weights",
     "indexer-keys-fnuz", "resample-race", "rmsnorm-variance", "vision-qk-norm-tp",
-    "hipify-path@0.22.0", "fp8-softmax-weights@0.22.0",
 )  # fmt: skip
 
 
@@ -50,15 +48,14 @@ def real_queue() -> Queue:
 
 
 @cache
-def real(case: str) -> Body:
-    name, _, version = case.partition("@")
-    return make_body(real_queue(), name, version=version)
+def real(name: str) -> Body:
+    return make_body(real_queue(), name)
 
 
 def stages(case: str) -> list[dict[str, JsonValue]]:
     """Return every outcome in the records of a patch, as JSON has it."""
     found: list[dict[str, JsonValue]] = []
-    for path in sorted((tracked_queue() / "evidence" / case.partition("@")[0]).glob("*.json")):
+    for path in sorted((tracked_queue() / "evidence" / case).glob("*.json")):
         found += json.loads(path.read_text(encoding="utf-8"))["predicate"]["contribbot"]["stages"]
     return found
 
@@ -67,7 +64,7 @@ def stages(case: str) -> list[dict[str, JsonValue]]:
 def test_a_real_patch_reads_as_it_was_approved_in_the_templates_sections(case: str) -> None:
     body = real(case)
     assert_snapshot(f"{case}.md", body.text)
-    template = template_of(real_queue(), rules_of(real_queue(), body.upstream), body.template)
+    template = template_of(real_queue(), rules_of(real_queue(), body.upstream))
     assert outline(body.text) == outline(template.text)
     assert body.text.count("<details>") == body.text.count("</details>")
     assert len(body.text) == body.characters
@@ -97,7 +94,7 @@ def test_a_text_is_as_short_as_its_upstreams_reviewers_read(
         queue = load_queue(tmp_path / "queue")
         rules = read_model(upstreams.contributing(ROOT)[upstream], Rules)
         own = queue.specs[name].upstream
-        template = upstreams.templates(upstream)[rules.body.template].read_text()
+        template = template_of(load_queue(tracked_queue()), rules).text
         (queue.folder / "templates").mkdir()
         (queue.folder / f"templates/{own}.md.j2").write_text(template)
     body = make_body(queue, name)
@@ -140,7 +137,7 @@ def test_a_text_names_nothing_that_a_reader_cannot_open(case: str) -> None:
 
 @pytest.mark.parametrize("case", REAL)
 def test_a_row_is_a_test_or_a_source_of_the_upstream(case: str) -> None:
-    patch = real_queue().patch(case.partition("@")[0])
+    patch = real_queue().patch(case)
     diff = "".join(file.content.decode() for file in patch.files)
     for row in table_of(real(case).text):
         name = re.match(r"\| `([^`]+)`", row)
@@ -376,9 +373,6 @@ def test_an_unfinished_patch_is_refused(known: Toy) -> None:
 
 def test_no_rules_no_template_no_patch(known: Toy) -> None:
     queue = load_queue(known.queue)
-    with pytest.raises(UsageError, match="toy: no template 2") as caught:
-        make_body(queue, "area", version="2")
-    assert caught.value.hint == "there are: 1"
     with pytest.raises(UsageError, match="no such patch"):
         make_body(queue, "volume")
     (known.queue / "upstreams/contributing/toy.toml").unlink()

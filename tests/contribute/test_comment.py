@@ -109,9 +109,6 @@ def test_hostile_output_does_nothing(toy: Toy, program: Program) -> None:
 
 
 def test_what_cannot_be_said_is_one_line(known: Toy, program: Program) -> None:
-    ran = program("body", "area", "--comment", "--template", "1")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "--comment has no --template" in ran.err
     ran = program("body", "area", "--comment", "--offline")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "nothing says of which pull request of somebody else's it is; write `pull = " in ran.err

@@ -39,11 +39,11 @@ LOCAL: Final = (
     "status --against v1.1", "rebase v1.1 --dry-run", "rebase v1.1", "verify area",
     "queue diff area", "queue log area", "new other --title Other", "queue list", "show other",
     "verify other", "runners workflows install --check", "runners dispatch", "runners collect 1",
-    "follow", "follow area", "queue retire other --why because", "show nothing", "nothing",
+    "follow", "queue retire other --why because", "show nothing", "nothing",
 )  # fmt: skip
 ONLINE: Final = (
     "gate area", "body area", "open-pr area --dry-run", "open-pr area", "open-pr area", "follow",
-    "follow area", "open-pr area --up-to-date", "queue retire area",
+    "open-pr area --up-to-date", "queue retire area",
 )  # fmt: skip
 RUNNERS: Final = f"""
 [[runners]]

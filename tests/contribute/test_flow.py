@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -89,19 +88,13 @@ def answer_reviewer(person: Person, pull: Pull) -> None:
     upstream.members[table.other.login] = "write"  # who may not write decides nothing
     add_review(state, pull, table.other, "CHANGES_REQUESTED", body="Shorter, please.")
     told = person("follow").out
-    thread = re.search(r"bob src/toy/area.py:\d+ \[(\w+)\]: Why the name\?", told)
-    assert thread is not None
+    assert f"bob src/toy/area.py:{LINE}: Why the name?" in told
     assert "gfx942 passed (1 job)" in told
     assert "changes requested by bob; threads: 1 open" in told
     assert "new: " not in person("follow").out
-    listed = person("follow", "area").out
-    assert re.search(rf"^{thread[1]}  src/toy/area.py:{LINE}$", listed, re.MULTILINE)
-    assert "    | +    area = width * height" in listed
-    assert f"gh api repos/example/toy/pulls/{pull.number}/comments/N/replies -F body=@" in listed
     (root,) = pull.review_comments
-    assert f"#discussion_r{root.id}\n" in listed
     add_reply(state, pull, table.me, root, "It goes.\n")
-    assert "(answered)" in person("follow", "area").out
+    assert "threads: 0 open, 1 answered" in person("follow").out
 
 
 def bring_up_to_date(person: Person, pull: Pull) -> None:
@@ -116,10 +109,8 @@ def bring_up_to_date(person: Person, pull: Pull) -> None:
     person("open-pr", "area")
     assert upstream.pulls() == [pull]
     assert person.fork.git.ref("refs/heads/contribbot/area") == pull.head_sha
-    assert "    -+    area = width * height\n" in pull.issue.comments[-1].body
-    assert len(pull.issue.comments) == 2
     person("open-pr", "area")
-    assert len(pull.issue.comments) == 2
+    assert len(pull.issue.comments) == 1
     assert "its pull request example/toy#2 is open" in person("queue", "retire", "area", code=1).err
 
 

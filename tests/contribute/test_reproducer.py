@@ -158,8 +158,6 @@ def test_what_needs_contribbot_or_the_own_test_is_no_reproducer(tmp_path: Path, 
     needs = "the patch's own test" if text == OWN else "contribbot, which it imports"
     way = "state one that needs neither, or write the issue by hand"
     assert caught.value.hint == f"red needs {needs}; {way}"
-    with pytest.raises(UsageError, match="no check blue"):
-        make_reproducer(queue, "area", check="blue")
 
 
 def test_without_evidence_nothing_is_written(toy: Toy, program: Program, tmp_path: Path) -> None:

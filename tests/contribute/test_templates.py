@@ -29,16 +29,14 @@ def test_the_rules_that_come_along_name_a_template_and_none_hides_anything(name:
     assert set(upstreams.files(NOWHERE)) <= set(NAMES)
     rules = read_model(upstreams.contributing(NOWHERE)[name], Rules)
     assert rules.upstream == name
-    assert rules.body.template in upstreams.templates(name)
-    for path in upstreams.templates(name).values():
-        source = path.read_text()
-        # Without these a text would hide what was not done, or where its figures are from.
-        for part in (
-            "{{ summary | prose }}", "m.results(", "m.open_ends(", "m.person(", "m.disclosure(",
-            # PyTorch takes one paragraph and one table.
-            *(["m.records("] if name == "pytorch" else ["m.claimed(", "m.fold("]),
-        ):  # fmt: skip
-            assert part in source
+    source = (upstreams.TEMPLATES / name / f"{rules.body.template}.md.j2").read_text()
+    # Without these a text would hide what was not done, or where its figures are from.
+    for part in (
+        "{{ summary | prose }}", "m.results(", "m.open_ends(", "m.person(", "m.disclosure(",
+        # PyTorch takes one paragraph and one table.
+        *(["m.records("] if name == "pytorch" else ["m.claimed(", "m.fold("]),
+    ):  # fmt: skip
+        assert part in source
     # Facts with source and day; what the upstream says stays there.
     assert "https://github.com/" in rules.source
     assert re.search(r"read 2026-\d\d-\d\d$", rules.source.strip())
@@ -46,15 +44,12 @@ def test_the_rules_that_come_along_name_a_template_and_none_hides_anything(name:
 
 def test_a_queue_has_its_own(toy: Toy) -> None:
     describe(toy)
-    ours = upstreams.templates("vllm")["0.33.0"].read_text()
+    ours = (upstreams.TEMPLATES / "vllm/0.33.0.md.j2").read_text()
     toy.put("templates/vllm.md.j2", ours.replace("Claims", "Boasts"))
     queue = load_queue(toy.queue)
     assert rules_of(queue, "toy").body.template == "1"
     vllm = rules_of(queue, "vllm")
     assert "## Boasts" in outline(template_of(queue, vllm).text)
-    assert outline(template_of(queue, vllm, "0.22.0").text)[:3] == [
-        "## Purpose", "## Test Plan", "## Test Result",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -75,7 +70,7 @@ def test_a_wrong_file_is_told(toy: Toy, before: str, after: str, match: str) -> 
     queue = load_queue(toy.queue)
     with pytest.raises(QueueError, match="template 1, which is not there") as caught:
         template_of(queue, rules_of(queue, "toy"))
-    assert "toy.md.j2; there are: none" in caught.value.hint
+    assert caught.value.hint.endswith("toy.md.j2")
 
 
 def test_a_trailer_of_vllms_is_known_and_its_rules_for_tests_are_asked_for() -> None:
@@ -124,8 +119,8 @@ LIVE = {
 @pytest.mark.parametrize("name", sorted(LIVE))
 def test_ours_is_the_live_one_as_it_was_read(name: str) -> None:
     rules = read_model(upstreams.contributing(NOWHERE)[name], Rules)
-    path = upstreams.templates(name)[rules.body.template]
-    template = Template(name, rules.body.template, path)
+    path = upstreams.TEMPLATES / name / f"{rules.body.template}.md.j2"
+    template = Template(rules.body.template, path)
     items = [row for row in outline(template.text) if not row.startswith("## ")]
     rows = [*(f"## {part}" for part in LIVE[name]), *(f"- [ ] {item}" for item in items)]
 

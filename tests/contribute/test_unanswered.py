@@ -14,7 +14,6 @@ import pytest
 
 from contribbot.contribute.model import Followed
 from contribbot.contribute.open_pr import Opened
-from contribbot.contribute.reviews import publication_of, read_reviews
 from contribbot.errors import ContribbotError
 from contribbot.queue import history
 from tests.contribute.following import Post
@@ -71,8 +70,8 @@ def struck(place: Place, fault: Fault, where: tuple[str, str], act: Callable[[],
 
 
 def told(row: Followed) -> Followed:
-    """Return what is told, without when, and what may be left out where GitHub does not say."""
-    return row.model_copy(update={"looked": None, "change": "", "next": ()})
+    """Return what is told, without the change of state."""
+    return row.model_copy(update={"change": ""})
 
 
 @pytest.mark.parametrize("fault", WAYS, ids=str)
@@ -100,7 +99,7 @@ def test_follow(post: Post, fault: Fault, ended: str) -> None:
     truth = told(follow())
     forget()
     made = post.requests(follow)
-    # Without GraphQL, REST is asked for each part.
+    # Without GraphQL, REST is asked for the state.
     post.faults.arm(NOT_FOUND, path="/graphql$", times=0)
     made += post.requests(follow)
     post.faults.clear()
@@ -115,25 +114,7 @@ def test_follow(post: Post, fault: Fault, ended: str) -> None:
         ends = "closed" if ended == "bot" and gone else "merged" if ended else "open"
         assert post.states() in (["draft"], ["draft", ends])
         if not found.error and not found.unread and not gone:
-            # Without GraphQL, GitHub does not tell of threads, nor of what the branch requires.
-            partly = {"threads": truth.threads, "other": truth.other}
-            assert told(found).model_copy(update=partly) == truth, where
-
-
-@pytest.mark.parametrize("fault", WAYS, ids=str)
-def test_reviews(post: Post, fault: Fault) -> None:
-    post.open()
-    post.comment("Why?")
-    post.thread()
-
-    def reviews() -> object:
-        with post.connect() as github:
-            return read_reviews(github, "area", publication_of(post.queue, "area"))
-
-    truth = reviews()
-    for where in places(post.requests(reviews), "ada"):
-        found = struck(post, fault, where, reviews)
-        assert isinstance(found, ContribbotError) or where[1] == "/graphql" or found == truth
+            assert told(found) == truth, where
 
 
 @pytest.fixture
@@ -154,7 +135,7 @@ def test_open_pr(trials: Trials, fault: Fault, update: bool) -> None:
         desk.open()
         trials.change()
     login = desk.me.login
-    for number, where in enumerate(places(desk.requests(open_pr), login), start=1):
+    for where in places(desk.requests(open_pr), login):
         # One that is open is updated again and again; each first one has a person of its own.
         if update:
             trials.change()
@@ -173,7 +154,4 @@ def test_open_pr(trials: Trials, fault: Fault, update: bool) -> None:
             assert (done.head, done.pull_request) == (head, f"example/toy#{pull.number}"), where
             assert (pull.issue.title, pull.issue.body) == (desk.title, desk.body), where
             assert pull.draft == (done.state == "draft"), where
-            noted = any("what changed was not told there" in note for note in done.notes)
-            comments = (number + 1 if not noted else number) if update else 0
-            assert len(pull.issue.comments) == comments, (where, done.notes)
-        trials.resume(number + 1 if update else 0)
+        trials.resume()

@@ -113,14 +113,10 @@ def _said(pull: Pull, thing: Comment | ReviewComment | Review, shown: Json) -> J
 def _thread(pull: Pull, root: ReviewComment) -> Json:
     line = render.current_line(pull, root)
     answers = [it for it in pull.review_comments if it is root or it.reply_to is root]
-    nodes: list[JsonValue] = [
-        _said(pull, it, render.review_comment(pull, it)) | {"diffHunk": it.diff_hunk}
-        for it in answers
-    ]
+    nodes: list[JsonValue] = [_said(pull, it, render.review_comment(pull, it)) for it in answers]
     return {
-        "isResolved": root.id in pull.resolved, "isOutdated": line is None, "path": root.path,
-        "line": line, "originalLine": root.original_line, "diffSide": root.side,
-        "comments": {"nodes": nodes},
+        "isResolved": root.id in pull.resolved, "path": root.path, "line": line,
+        "originalLine": root.original_line, "comments": {"nodes": nodes},
     }  # fmt: skip
 
 

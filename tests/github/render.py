@@ -13,9 +13,7 @@ from tests.github.gitdata import CommitData, FileChange, Person
 from tests.github.models import Json, fields, model
 from tests.github.state import (
     PUSHERS,
-    CheckRun,
     Comment,
-    CommitStatus,
     Event,
     Issue,
     Pull,
@@ -194,23 +192,6 @@ def review_comment(where: Pull, thing: ReviewComment) -> Json:
         commit_id=where.head_sha if line else thing.original_commit_id,
         **answers,
     )  # fmt: skip
-
-
-def check_run(where: Repository, thing: CheckRun) -> Json:
-    ended = thing.conclusion is not None
-    return shown(
-        "CheckRun", thing, url=f"{where.api}/check-runs/{thing.id}",
-        html_url=f"{WEB}/{where.full_name}/runs/{thing.id}",
-        status="completed" if ended else "in_progress",
-        completed_at=thing.started_at if ended else None,
-        # PyGithub cannot read a null here.
-        output={"title": thing.title, "summary": thing.summary}, check_suite={"id": 1},
-    )  # fmt: skip
-
-
-def status(where: Repository, thing: CommitStatus) -> Json:
-    url = f"{where.api}/statuses/{thing.sha}"
-    return shown("SimpleCommitStatus", thing, url=url, updated_at=thing.created_at)
 
 
 # Where a review comment stands: its hunk when it was made, its line now; read from git's diff.

@@ -114,41 +114,6 @@ def _wrapped(content: bytes) -> str:
     return re.sub(r"(.{1,60})", r"\1\n", base64.b64encode(content).decode())
 
 
-def _commit(request: Request) -> tuple[Repository, str]:
-    where = request.repository()
-    sha = where.git.resolve(request.parameters["ref"])
-    if sha is None:
-        raise not_found()
-    return where, sha
-
-
-@Route(
-    "GET",
-    f"{_COMMIT}/check-runs",
-    "ReposOwnerRepoCommitsRefCheckRunsGetResponse200",
-    rows="CheckRun",
-    inside="check_runs",
-    query=("filter",),
-)
-def list_check_runs(request: Request) -> list[Json]:
-    """List the check runs of a commit: the newest of each name."""
-    where, sha = _commit(request)
-    if request.query.get("filter") != "latest":
-        raise UnmodelledError("check runs that are not the latest")
-    runs = {run.name: run for run in where.check_runs if run.head_sha == sha}
-    return [render.check_run(where, run) for run in [*runs.values()][::-1]]
-
-
-@Route(
-    "GET", f"{_COMMIT}/status", "CombinedCommitStatus", rows="SimpleCommitStatus", inside="statuses"
-)
-def combined_status(request: Request) -> list[Json]:
-    """Give the newest status of each context."""
-    where, sha = _commit(request)
-    newest = {status.context: status for status in where.statuses if status.sha == sha}
-    return [render.status(where, status) for status in newest.values()]
-
-
 def _object(request: Request, kind: str, key: str) -> tuple[Repository, str]:
     """Return the repository, and the object of the path, which is of a kind."""
     repository, sha = request.repository(filled=True), request.parameters[key]

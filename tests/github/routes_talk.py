@@ -189,13 +189,6 @@ Route("GET", f"{_PULL}/files", rows="DiffEntry")(lambda it: [
     render.file_change(change) for pull in [_pull(it)]
     for change in pull.base.git.changes(pull.part, pull.head_sha)
 ])  # fmt: skip
-Route("GET", f"{_PULL}/reviews", rows="PullRequestReview")(lambda it: [
-    render.review(pull, review) for pull in [_pull(it)] for review in pull.reviews
-])  # fmt: skip
-Route("GET", f"{_PULL}/comments", rows="PullRequestReviewComment")(lambda it: [
-    render.review_comment(pull, comment) for pull in [_pull(it)] for comment in pull.review_comments
-])  # fmt: skip
-
 
 # GitHub's query language, as far as contribbot searches with it.
 

@@ -9,11 +9,8 @@ import pytest
 from contribbot.errors import GitHubError, NotFoundError
 from contribbot.github.client import GitHub as Client
 from contribbot.github.git_data import TreeEntry, head_of, read_blobs, read_file, read_tree
-from contribbot.github.pull_state import read_pull_state
-from tests.github.faults import FORBIDDEN
 from tests.github.gitdata import blob_id
 from tests.github.ours import client
-from tests.github.state_social import add_review_comment
 from tests.github.world import FILES, World, run_git
 
 
@@ -70,16 +67,3 @@ def test_a_branch_moves_from_its_commit_alone(world: World, ours: Client) -> Non
         ours.move_ref(node, "topic/a#b%20", old=old, new=new)
         assert head_of(fork, "topic/a#b%20") == head
     assert (head_of(fork, "mai"), head_of(fork, "topic")) == (None, None)
-
-
-def test_threads_are_known_by_graphql_alone(world: World, ours: Client) -> None:
-    number = world.pull.number
-    question = add_review_comment(
-        world.github.state, world.pull, world.mia, "Why?", path="src/core.py", line=2
-    )
-    (thread,) = read_pull_state(ours, "org/tool", number).threads
-    found = (thread.comments[0].id, thread.is_resolved, thread.is_outdated)
-    assert found == (str(question.id), False, False)
-    world.faults.arm(FORBIDDEN, path="^/graphql$")
-    state = read_pull_state(ours, "org/tool", number)
-    assert (state.resolution, state.threads[0].is_resolved) == (False, None)

@@ -200,4 +200,4 @@ def test_a_refusal_with_the_last_request_is_no_limit(world: World) -> None:
 def test_odd_errors_of_graphql_are_one_error(world: World, errors: object) -> None:
     world.faults.arm(says(200, {"data": None, "errors": errors}), path="graphql")
     with ada(world) as ours:
-        assert not read_pull_state(ours, "org/tool", world.pull.number).resolution
+        assert read_pull_state(ours, "org/tool", world.pull.number).unread
