@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,9 +39,7 @@ _OURS: Final = {
     "stand": "Do you stand for this change and this text as your own contribution?",
 }
 _LONGEST: Final = 2000
-_PERSONAL: Final = (
-    "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM",
-)  # fmt: skip
+_PERSONAL: Final = re.compile("HOME|XDG_CONFIG_HOME|GIT_CONFIG_(GLOBAL|SYSTEM|NOSYSTEM)")
 
 
 def attestation_file(queue: Queue, name: str) -> Path:
@@ -66,13 +65,12 @@ def read(queue: Queue, name: str) -> Attestation:
 def _digest(queue: Queue, body: Body, attestation: Attestation) -> str:
     """Return the digest of an attestation, the text, the patch and the patches below."""
     patch = queue.patch(body.patch)
+    made = attestation.model_dump(mode="json", exclude={"digest"})
+    stated = (patch.name, patch.upstream.repository, patch.digest, patch.checks_digest)
+    below = [(lower.name, lower.digest) for lower in history.below_of(queue, patch.name)]
     questions = rules_of(queue, patch.upstream.name).questions
-    return json_digest([
-        attestation.model_dump(mode="json", exclude={"digest"}), body.title, body.text,
-        patch.name, patch.upstream.repository, patch.digest, patch.checks_digest,
-        [(lower.name, lower.digest) for lower in history.below_of(queue, patch.name)],
-        [question.model_dump(mode="json") for question in questions],
-    ])  # fmt: skip
+    asked = [question.model_dump(mode="json") for question in questions]
+    return json_digest([made, body.title, body.text, *stated, below, asked])
 
 
 def require(queue: Queue, body: Body, *, now: datetime | None = None) -> Attestation:
@@ -178,9 +176,13 @@ def conclude(queue: Queue, shown: Shown, answers: Sequence[Answer], person: Atte
     name, fresh = shown.patch.name, load_queue(queue.folder)
     moment = datetime.now(UTC).replace(microsecond=0)
     made = Attestation(
-        patch=name, looked=shown.looked, time=moment, person=person, answers=tuple(answers),
+        patch=name,
+        looked=shown.looked,
+        time=moment,
+        person=person,
+        answers=tuple(answers),
         digest="0" * 64,
-    )  # fmt: skip
+    )
     digest = _digest(queue, shown.body, made)
     if digest != _digest(fresh, make_body(fresh, name), made):
         why = f"{name}: the text or the patch is not what you were shown any more"
@@ -194,7 +196,7 @@ def conclude(queue: Queue, shown: Shown, answers: Sequence[Answer], person: Atte
 
 def person_of(queue: Queue) -> Attester:
     """Return the name and address of git's configuration."""
-    own = {key: os.environ[key] for key in _PERSONAL if key in os.environ}
+    own = {key: value for key, value in os.environ.items() if _PERSONAL.fullmatch(key)}
     env = process.clean_environment(own)
 
     def setting(key: str) -> str:

@@ -84,16 +84,25 @@ def make_body(queue: Queue, name: str) -> Body:
     if gone:
         text = f"**{prose(gone[0].upper() + gone[1:])}** Do not propose it.\n\n{text}"
     return Body(
-        patch=patch.name, upstream=patch.upstream.name, repository=patch.upstream.repository,
-        title=title, template=template.version, text=text, characters=len(text),
-        sha256=hashlib.sha256(text.encode()).hexdigest(), overview_words=len(overview.split()),
-        visible_words=visible_words(text), words=words, closed=closed_files(evidence),
+        patch=patch.name,
+        upstream=patch.upstream.name,
+        repository=patch.upstream.repository,
+        title=title,
+        template=template.version,
+        text=text,
+        characters=len(text),
+        sha256=hashlib.sha256(text.encode()).hexdigest(),
+        overview_words=len(overview.split()),
+        visible_words=visible_words(text),
+        words=words,
+        closed=closed_files(evidence),
         superseded=gone,
         timed=tuple(dict.fromkeys(figure.target for figure in evidence.of("bench"))),
-        records=evidence.records, not_run=not_run(evidence, rules),
+        records=evidence.records,
+        not_run=not_run(evidence, rules),
         minded=evidence.minded,
         wants=tuple(_wants(patch.spec.contribution, rules, template)),
-    )  # fmt: skip
+    )
 
 
 def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
@@ -182,9 +191,11 @@ def _environment(own: Path) -> SandboxedEnvironment:
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415  start-up time
 
     environment = ImmutableSandboxedEnvironment(
-        loader=FileSystemLoader([own, upstreams.TEMPLATES]), undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=FileSystemLoader([own, upstreams.TEMPLATES]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     filters: dict[str, Callable[..., object]] = {
         **{filter_.__name__: filter_ for filter_ in (prose, plain, code, fence, times, count)},
         "sh": shlex.quote,

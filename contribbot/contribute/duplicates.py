@@ -40,18 +40,16 @@ _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{4,}")
 _HEADER: Final = re.compile(r"@@ .*? @@(?:.*?(\w+)\s*[(:])?")
 _DEFINED: Final = re.compile(r"[-+ ]\s*(?:async )?(?:def|class) (\w+)")
 #: Title words that say nothing of a change.
-_COMMON: Final = frozenset(
-    {
-        "about", "after", "before", "feature", "fixes", "kernel", "kernels", "model", "models",
-        "support", "tests", "their", "under", "where", "which", "without",
-    }
-)  # fmt: skip
+_COMMON: Final = re.compile(
+    "about|after|before|feature|fixes|kernels?|models?|support|tests|their|under|where|which|without"
+)
 
 
 def title_words(title: str) -> tuple[str, ...]:
     """Return the telling words of a title, without tags, the longest first."""
-    words = {word.lower() for word in _WORD.findall(_TAG.sub(" ", title))} - _COMMON
-    return tuple(sorted(words, key=lambda word: (-len(word), word)))
+    words = {word.lower() for word in _WORD.findall(_TAG.sub(" ", title))}
+    telling = (word for word in words if not _COMMON.fullmatch(word))
+    return tuple(sorted(telling, key=lambda word: (-len(word), word)))
 
 
 def functions_of(diff: str) -> frozenset[str]:
@@ -145,9 +143,14 @@ def _look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
     ]
     candidates.sort(key=lambda known: (not known.issue, not known.related, -len(known.files)))
     return Look(
-        key=_key(queue, name), time=now, days=DAYS, seen=len(found), limits=tuple(limits),
-        looked_into=min(len(promising), FILES_OF), candidates=tuple(candidates),
-    )  # fmt: skip
+        key=_key(queue, name),
+        time=now,
+        days=DAYS,
+        seen=len(found),
+        limits=tuple(limits),
+        looked_into=min(len(promising), FILES_OF),
+        candidates=tuple(candidates),
+    )
 
 
 def linked_pulls(github: GitHub, issue: str, upstream: str) -> dict[str, Issue]:
@@ -220,10 +223,13 @@ def candidate_of(item: Issue, issue: str = "") -> Candidate:
     merged = (item.raw_data.get("pull_request") or {}).get("merged_at")
     state: PullState = "merged" if merged else "draft" if item.draft else "open"
     return Candidate(
-        reference=_reference(item), title=item.title[:_TITLE], url=item.html_url, issue=issue,
+        reference=_reference(item),
+        title=item.title[:_TITLE],
+        url=item.html_url,
+        issue=issue,
         author=clean(login_of(item.user) or "ghost"),
         state="closed" if item.state == "closed" and not merged else state,
-    )  # fmt: skip
+    )
 
 
 def _with_files(
@@ -254,7 +260,8 @@ def with_end(github: GitHub, known: Candidate) -> Candidate:
     pull, landing = ending_of(github, repository, int(number))
     if landing is not None and landing.upstream:
         return known.model_copy(update={"state": "merged"})
-    notes = [note for note in (*pull.comments, *pull.reviews) if note.maintainer and note.body]
+    every = (*pull.comment_page.nodes, *pull.review_page.nodes)
+    notes = [note for note in every if note.maintainer and note.body]
     last = max(notes, key=lambda note: note.created_at, default=None)
     said = f"{last.author or 'ghost'}: {line_of(last.body, _TITLE)}" if last else ""
     return known.model_copy(update={"last_word": said})

@@ -249,7 +249,7 @@ def _open(github: GitHub, subject: PollSubject, pull: PullState) -> dict[str, ob
         start = " ".join(rules.ci.start.split())
     fields: dict[str, object] = {
         "state": "draft" if pull.draft else "open",
-        "mergeable": {True: "yes", False: "no", None: "not known"}[pull.mergeable],
+        "mergeable": {"mergeable": "yes", "conflicting": "no"}.get(pull.mergeable, "not known"),
         "behind": pull.behind,
         "ci": targets,
         "other": other,
@@ -476,10 +476,10 @@ _RemarkKind = Literal["comment", "review", "thread"]
 
 
 def _notes(pull: PullState) -> Iterator[tuple[_RemarkKind, Note, ReviewThread | None]]:
-    yield from (("comment", comment, None) for comment in pull.comments)
+    yield from (("comment", comment, None) for comment in pull.comment_page.nodes)
     for thread in pull.threads:
         yield from (("thread", comment, thread) for comment in thread.comments)
-    for review in pull.reviews:
+    for review in pull.review_page.nodes:
         if review.body.strip() or review.verdict not in _NO_VERDICT:
             yield "review", review, None
 

@@ -89,8 +89,12 @@ _WORDS: Final = 4
 Check = Callable[["GateCase"], Observation | None]
 #: The states that a row of several checks takes, the first that one of them has.
 _WORST: Final = (
-    RowState.FAILED, RowState.UNKNOWN, RowState.NOT_LOOKED_AT, RowState.PERSON, RowState.PASSED,
-)  # fmt: skip
+    RowState.FAILED,
+    RowState.UNKNOWN,
+    RowState.NOT_LOOKED_AT,
+    RowState.PERSON,
+    RowState.PASSED,
+)
 
 
 class NotAskedError(Exception):
@@ -278,8 +282,9 @@ def check_superseded(case: GateCase) -> Observation:
                 note(case.queue, {case.patch.name: found})
                 return RuleCode.SUPERSEDED(why=found.words)
         else:
-            state = due(condition, case.patch.pin.tag, frozenset(),
-                        releases=case.patch.upstream.release)  # fmt: skip
+            state = due(
+                condition, case.patch.pin.tag, frozenset(), releases=case.patch.upstream.release
+            )
             # A package that is installed here says little of the packages of the upstream's users.
             come = None if condition.dependency is not None else state.come
             why = f"{state.condition}: {state.why}"
@@ -679,9 +684,13 @@ RULES: Final[Mapping[str, tuple[Check, ...]]] = {
 
 
 def judge(
-    queue: Queue, name: str, github: GitHub | GitHubError | None, *,
-    now: datetime | None = None, body: Body | None = None,
-) -> Gate:  # fmt: skip
+    queue: Queue,
+    name: str,
+    github: GitHub | GitHubError | None,
+    *,
+    now: datetime | None = None,
+    body: Body | None = None,
+) -> Gate:
     """Judge a patch by every rule of its upstream."""
     patch = queue.patch(name)
     if not patch.files:
@@ -693,10 +702,15 @@ def judge(
     case = GateCase(queue, patch, rules, github, moment, text=body)
     rows = tuple(judge_rule(rule, case) for rule in RULES)
     return Gate(
-        patch=name, upstream=patch.upstream.name, repository=patch.upstream.repository, rows=rows,
-        candidates=answered(case), limits=case.look.limits if case.look else (),
-        looked=case.looked, body=case.body if isinstance(case.body, Body) else None,
-    )  # fmt: skip
+        patch=name,
+        upstream=patch.upstream.name,
+        repository=patch.upstream.repository,
+        rows=rows,
+        candidates=answered(case),
+        limits=case.look.limits if case.look else (),
+        looked=case.looked,
+        body=case.body if isinstance(case.body, Body) else None,
+    )
 
 
 def judge_rule(rule: str, case: GateCase) -> Row:

@@ -27,7 +27,6 @@ from contribbot.contribute.branch import (
 from contribbot.contribute.model import Body, text_digest
 from contribbot.contribute.publication import (
     BRANCH,
-    FORK,
     HANDOFF,
     PULL,
     TEXT,
@@ -98,8 +97,8 @@ class Opened:
     fork: str
     branch: str
     base_branch: str
-    base: str
-    head: str
+    base: str = ""
+    head: str = ""
     commits: list[PushedCommit] = field(default_factory=list)
     branch_was: Literal["made", "moved", "kept"] = "kept"
     #: The pull request, as `owner/name#number`, or empty; `to be opened`: by a person.
@@ -122,9 +121,12 @@ def attested_text(queue: Queue, name: str) -> Body:
 
 
 def open_all(
-    queue: Queue, names: Sequence[str], github: GitHub, options: OpenOptions, *,
+    queue: Queue,
+    names: Sequence[str],
+    github: GitHub,
+    options: OpenOptions,
     progress: Progress | None = None,
-) -> Iterator[Opened]:  # fmt: skip
+) -> Iterator[Opened]:
     """Open or update the pull requests of patches, each after those of its dependencies."""
     with lock(queue.local / "open-pr.lock", "opening pull requests"):
         run = _Run(queue, github, options, progress or Silent())
@@ -153,7 +155,6 @@ class _Run:
                 hint += " `repository` in upstreams/NAME.toml"
                 raise OpeningError(f"{upstream.full_name} {why}", hint=hint)
             fork = self._fork_of(upstream, self.journal.publication(patch.name).fork)
-            self._note_fork(patch, upstream, fork)
             self._places[name] = self._place_at(upstream, fork), upstream
         return self._places[name][0]
 
@@ -161,7 +162,7 @@ class _Run:
         """Make the fork, or bring it up to date; return the place of the branch, and notes."""
         place, upstream = self._places[patch.upstream.repository]
         if place.missing:
-            fork, expected = self._make_fork(patch, upstream), place.fork
+            fork, expected = self._make_fork(upstream), place.fork
             place = replace(place, fork=fork.full_name, fork_id=fork.node_id, missing=False)
             if fork.full_name.lower() != expected.lower():
                 # It was there before, under another name.
@@ -196,23 +197,13 @@ class _Run:
             raise OpeningError(f"{fork.full_name}: your fork is archived", hint=hint)
         return fork
 
-    def _make_fork(self, patch: Patch, upstream: Repository) -> Repository:
-        """Fork an upstream and wait for the fork; GitHub may give it another name."""
-        key = self._fork_name(upstream)
-        self.journal.begin(patch.name, FORK, key, f"about to fork {upstream.full_name}")
+    def _make_fork(self, upstream: Repository) -> Repository:
+        """Fork an upstream and wait for the fork; GitHub gives a fork once, under any name."""
         new: Repository | None = None
         with contextlib.suppress(UncertainError):
             new = upstream.create_fork(default_branch_only=True)
-        fork = self._ready(lambda: new or self._fork_of(upstream, ""), upstream, key)
-        self._note_fork(patch, upstream, fork)
-        return fork
-
-    def _note_fork(self, patch: Patch, upstream: Repository, fork: Repository | None) -> None:
-        """Note in the journal that a fork is made, if only its beginning is noted."""
-        begun = self.journal.publication(patch.name).begun(FORK, self._fork_name(upstream))
-        if fork is not None and begun is not None:
-            summary, name = f"forked {upstream.full_name} to {fork.full_name}", fork.full_name
-            self.journal.done(patch.name, begun, summary, fork=name, url=fork.html_url)
+        name = self._fork_name(upstream)
+        return self._ready(lambda: new or self._fork_of(upstream, ""), upstream, name)
 
     def _ready(
         self, find: Callable[[], Repository | None], upstream: Repository, name: str
@@ -251,10 +242,9 @@ class _Run:
             comparison = upstream.compare(branch, theirs, comparison_commits_per_page=1)
         except (NotFoundError, RefusedError):
             return None  # it is empty yet, has no such branch, or the two are too far apart
-        return Place(
-            upstream.full_name, fork.full_name, Tip.of(branch, comparison.base_commit),
-            self.server, fork.node_id, behind=comparison.behind_by, own=comparison.ahead_by,
-        )  # fmt: skip
+        tip = Tip.of(branch, comparison.base_commit)
+        place = Place(upstream.full_name, fork.full_name, tip, self.server, fork.node_id)
+        return replace(place, behind=comparison.behind_by, own=comparison.ahead_by)
 
 
 class _Opening:
@@ -277,6 +267,11 @@ class _Opening:
     def key(self) -> str:
         """The key of the patch's branch in the journal."""
         return f"{self.place.fork}:{self.branch}"
+
+    @property
+    def where(self) -> dict[str, object]:
+        """The fork and the branch, as events have them."""
+        return {"fork": self.place.fork, "branch": self.branch}
 
     def perform(self) -> Opened:
         """Take every step, and return what was done."""
@@ -307,11 +302,10 @@ class _Opening:
         waits = check_below(run.queue, run.journal, self.name)
         self.text = attested_text(run.queue, self.name)
         self.place = run.place(self.patch)
-        known = self.known
-        self.done = Opened(
-            self.name, self.place.upstream, self.place.fork, self.branch, self.place.tip.name,
-            known.base, known.head, waits_for=[*waits.values()],
-        )  # fmt: skip
+        place, known = self.place, self.known
+        self.done = Opened(self.name, place.upstream, place.fork, self.branch, place.tip.name)
+        self.done.base, self.done.head = known.base, known.head
+        self.done.waits_for += waits.values()
         self._refuse_other_place(known)
 
     def _refuse_other_place(self, known: Publication) -> None:
@@ -395,11 +389,8 @@ class _Opening:
         below = history.digests_below(run.queue, self.name)
         same = (known.digest, dict(known.below)) == (self.patch.digest, below)
         # A merge of the upstream's branch above our commit changes nothing of the patch.
-        if (
-            self.was is not None
-            and (self.was == known.head or self.was not in known.heads)
-            and same
-        ):
+        stands = self.was is not None and (self.was == known.head or self.was not in known.heads)
+        if stands and same:
             if known.base == tip.sha:
                 return
             if not self.options.up_to_date:
@@ -412,11 +403,9 @@ class _Opening:
         commits = make_commits(self.github, self.place, carried)
         head, version = commits[-1], run.journal.version(self.patch)
         what = f"{self.key} the commit {head[:_SHORT]} (v{version})"
-        intent = run.journal.begin(
-            self.name, BRANCH, self.key, f"about to give {what}", fork=self.place.fork,
-            branch=self.branch, head=head, base=tip.sha, digest=self.patch.digest, below=below,
-            version=version,
-        )  # fmt: skip
+        content = {"digest": self.patch.digest, "below": below, "version": version}
+        facts = {**self.where, **content, "head": head, "base": tip.sha}
+        intent = run.journal.begin(self.name, BRANCH, self.key, f"about to give {what}", **facts)
         put_ref(self.github, self.place, self.branch, head, was=self.was, ours=known.heads)
         run.journal.done(self.name, intent, f"gave {what}")
         done.fork, done.base, done.head = self.place.fork, tip.sha, head
@@ -445,26 +434,23 @@ class _Opening:
             write_atomically(file, text.text.encode("utf-8"))
         if not known.handed_off or text.digest not in known.texts:
             summary = f"{self.key} waits for a person to open its pull request"
-            event = DoneEvent(
-                time=history.now(), summary=summary, what=HANDOFF, key=self.key, fork=place.fork,
-                branch=self.branch, text=text.digest,
-            )  # fmt: skip
-            self.run.journal.note(self.name, event)
+            event = {"time": history.now(), "summary": summary, "what": HANDOFF, "key": self.key}
+            done_event = DoneEvent.model_validate({**event, **self.where, "text": text.digest})
+            self.run.journal.note(self.name, done_event)
 
     def _create(self) -> None:
         """Open the pull request; after a lost answer, look for it and never send it again."""
         place, text = self.place, self.text
         summary = f"about to open a pull request at {place.upstream} from {self.branch}"
-        self.run.journal.begin(
-            self.name, PULL, self.key, summary, fork=place.fork, branch=self.branch,
-            text=text.digest,
-        )  # fmt: skip
+        facts = {**self.where, "text": text.digest}
+        self.run.journal.begin(self.name, PULL, self.key, summary, **facts)
         pull: PullRequest | None
+        upstream, head = self.github.repository(place.upstream), f"{place.owner}:{self.branch}"
+        draft = not self.options.ready
         try:
-            pull = self.github.repository(place.upstream).create_pull(
-                place.tip.name, f"{place.owner}:{self.branch}", title=text.title, body=text.text,
-                draft=not self.options.ready,
-            )  # fmt: skip
+            pull = upstream.create_pull(
+                place.tip.name, head, title=text.title, body=text.text, draft=draft
+            )
         except (UncertainError, RefusedError) as error:
             if isinstance(error, RefusedError) and error.status != _UNPROCESSABLE:
                 raise
@@ -505,10 +491,8 @@ class _Opening:
             note = "a person changed its title or body on GitHub: that was left as it is"
             self.done.notes.append(note)
         else:
-            intent = journal.begin(
-                self.name, TEXT, reference, f"about to update {what}", reference=reference,
-                text=self.text.digest,
-            )  # fmt: skip
+            facts = {"reference": reference, "text": self.text.digest}
+            intent = journal.begin(self.name, TEXT, reference, f"about to update {what}", **facts)
             # Lines that a bot added below the text stay.
             pull.edit(title=self.text.title, body=self.text.text + added)
             journal.done(self.name, intent, f"updated {what}")
@@ -527,16 +511,21 @@ class _Opening:
         now, new = "draft" if pull.draft else "open", known.reference != reference
         if not new and known.state == now:
             return
-        what = {
-            ("draft", True): "was opened as a draft", ("open", True): "was opened",
-            ("draft", False): "is a draft now", ("open", False): "is open now",
-        }[now, new]  # fmt: skip
+        words = {"draft": "a draft", "open": "open"}[now]
+        opened = "was opened as a draft" if pull.draft else "was opened"
         event = PullRequestEvent(
-            time=history.now(), summary=f"{reference} {what}", reference=reference, state=now,
-            fork=self.place.fork, branch=self.branch,
-            head=known.head or None, base=known.base or None, digest=known.digest or None,
-            below=dict(known.below), version=known.version or None,
-        )  # fmt: skip
+            time=history.now(),
+            summary=f"{reference} {opened if new else f'is {words} now'}",
+            reference=reference,
+            state=now,
+            fork=self.place.fork,
+            branch=self.branch,
+            head=known.head or None,
+            base=known.base or None,
+            digest=known.digest or None,
+            below=dict(known.below),
+            version=known.version or None,
+        )
         self.run.journal.note(self.name, event)
 
 

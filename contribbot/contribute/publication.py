@@ -21,7 +21,6 @@ from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
 
 #: Kinds of writes (`IntentEvent.what`); a `HANDOFF` leaves the pull request to a person.
-FORK: Final = "fork"
 BRANCH: Final = "branch"
 PULL: Final = "pull-request"
 TEXT: Final = "text"
@@ -183,26 +182,23 @@ class MissingBelowError(OpeningError):
 
 def check_below(queue: Queue, journal: PublicationJournal, name: str) -> dict[str, str]:
     """Refuse a patch with a dependency that has no pull request, open or merged."""
-    waits: dict[str, str] = {}
-    missing: dict[str, Publication] = {}
-    for lower in queue.below(name):
-        known = journal.publication(lower)
-        if not known.reference:
-            missing[lower] = known
-        elif known.state in _NOT_KEPT:
-            why = f"it depends on {lower}, whose pull request {known.reference} was {known.state}"
+    known = {lower: journal.publication(lower) for lower in queue.below(name)}
+    missing = [lower for lower, publication in known.items() if not publication.reference]
+    for lower, publication in known.items():
+        if publication.state in _NOT_KEPT:
+            pull = f"{publication.reference} was {publication.state}"
             hint = f"take it up again there, or take {lower} out of depends_on"
+            why = f"it depends on {lower}, whose pull request {pull}"
             raise OpeningError(f"{name}: {why}", hint=hint)
-        elif not known.ended:
-            waits[lower] = known.reference
     if missing:
-        handed = [lower for lower, known in missing.items() if known.handed_off]
+        handed = [lower for lower in missing if known[lower].handed_off]
         look = f"; of {handed[0]} it is not known yet: contribbot follow" if handed else ""
         have = f"{'has' if len(missing) == 1 else 'have'} no pull request yet{look}"
-        hint = f"open that first: contribbot open-pr {next(iter(missing))}"
-        why = f"{name}: it depends on {', '.join(missing)}, which {have}"
-        raise MissingBelowError(why, hint=hint)
-    return waits
+        hint = f"open that first: contribbot open-pr {missing[0]}"
+        raise MissingBelowError(
+            f"{name}: it depends on {', '.join(missing)}, which {have}", hint=hint
+        )
+    return {lower: each.reference for lower, each in known.items() if not each.ended}
 
 
 def waits_for(queue: Queue, name: str) -> tuple[str, ...]:

@@ -178,6 +178,7 @@ class LocalGitHub:
         behind = self._compare({}, str(base["ref"]), str(head["sha"]))["behind_by"]
         state: Json = {
             **_QUIET,
+            "number": number,
             "url": pull["html_url"],
             "title": pull["title"],
             "isDraft": pull["draft"],

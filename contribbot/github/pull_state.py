@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
 
@@ -48,7 +48,7 @@ query(
     isArchived
     defaultBranchRef { name }
     pullRequest(number: $number) {
-      url title state isDraft baseRefName headRefOid
+      number url title state isDraft baseRefName headRefOid
       mergeable mergeStateStatus isInMergeQueue reviewDecision
       author { login }
       mergeCommit { oid }
@@ -184,45 +184,6 @@ class TimelineEvent(_Part):
     reason: str | None = None
 
 
-class _Stated(_Part):
-    """The plain fields of a pull request's state."""
-
-    state: Word = _at("pullRequest", "state")
-    url: str = _at("pullRequest", "url")
-    title: str = _at("pullRequest", "title")
-    draft: bool = _at("pullRequest", "isDraft")
-    author: str = _at("pullRequest", "author", "login", default="")
-    base: str = _at("pullRequest", "baseRefName")
-    head: str = _at("pullRequest", "headRefOid")
-    #: Commits of the base that the branch lacks, where that was asked for.
-    behind: int | None = _at("pullRequest", "baseRef", "compare", "behindBy", default=None)
-    #: GitHub's MergeStateStatus, such as `clean` or `blocked`.
-    merge_state: Word = _at("pullRequest", "mergeStateStatus")
-    queued: bool = _at("pullRequest", "isInMergeQueue", default=False)
-    merge_commit: str = _at("pullRequest", "mergeCommit", "oid", default="")
-    archived: bool = _at("isArchived")
-    default_branch: str = _at("defaultBranchRef", "name")
-
-
-class PullState(_Stated):
-    """The state of a pull request on GitHub; `state` is open, closed or merged."""
-
-    number: int
-    mergeable: bool | None
-    decision: Literal["approved", "changes requested", "none"] = "none"
-    reviewers: tuple[str, ...] = ()
-    #: Why a merge queue removed the pull request.
-    removed: str = ""
-    jobs: tuple[HeadJob, ...] = ()
-    comments: tuple[Note, ...] = ()
-    reviews: tuple[Note, ...] = ()
-    threads: tuple[ReviewThread, ...] = ()
-    #: The commits that name it, since it was merged or in all; the oldest first.
-    commits: tuple[TimelineEvent, ...] = ()
-    #: The parts that REST was not asked for, and why GraphQL did not answer; or empty.
-    unread: str = ""
-
-
 class _Suite(_Part):
     conclusion: Word
     app: str = _at("app", "name", default="")
@@ -243,18 +204,103 @@ class _Page(_Part, Generic[T]):
     last: str | None = _at("pageInfo", "endCursor", default=None)
 
 
-class _PullAnswer(_Stated):
-    mergeable: str = _at("pullRequest", "mergeable")
-    decision: str | None = _at("pullRequest", "reviewDecision")
+class PullState(_Part):
+    """The state of a pull request on GitHub; `state` is open, closed or merged."""
+
+    number: int = _at("pullRequest", "number")
+    state: Word = _at("pullRequest", "state")
+    url: str = _at("pullRequest", "url")
+    title: str = _at("pullRequest", "title")
+    draft: bool = _at("pullRequest", "isDraft")
+    author: str = _at("pullRequest", "author", "login", default="")
+    base: str = _at("pullRequest", "baseRefName")
+    head: str = _at("pullRequest", "headRefOid")
+    #: Commits of the base that the branch lacks, where that was asked for.
+    behind: int | None = _at("pullRequest", "baseRef", "compare", "behindBy", default=None)
+    #: Whether it merges: mergeable, conflicting, or unknown yet.
+    mergeable: Word = _at("pullRequest", "mergeable")
+    #: GitHub's MergeStateStatus, such as `clean` or `blocked`.
+    merge_state: Word = _at("pullRequest", "mergeStateStatus")
+    queued: bool = _at("pullRequest", "isInMergeQueue", default=False)
+    merge_commit: str = _at("pullRequest", "mergeCommit", "oid", default="")
+    archived: bool = _at("isArchived")
+    default_branch: str = _at("defaultBranchRef", "name")
+    #: GitHub's own decision, which only a rule for reviews makes, and the maintainers' opinions.
+    ruling: str | None = _at("pullRequest", "reviewDecision", default=None)
     opinions: list[_Opinion] = _at("pullRequest", "latestOpinionatedReviews", "nodes", default=())
     suites: list[_Suite] = _at(
         "pullRequest", "commits", "nodes", 0, "commit", "checkSuites", "nodes", default=()
     )
-    events: list[TimelineEvent] = _at("pullRequest", "timelineItems", "nodes")
-    jobs: _Page[HeadJob] = _at("pullRequest", "statusCheckRollup", "contexts", default=_Page())
-    threads: _Page[ReviewThread] = _at("pullRequest", "reviewThreads")
-    comments: _Page[Note] = _at("pullRequest", "comments")
-    reviews: _Page[Note] = _at("pullRequest", "reviews")
+    events: list[TimelineEvent] = _at("pullRequest", "timelineItems", "nodes", default=())
+    job_page: _Page[HeadJob] = _at("pullRequest", "statusCheckRollup", "contexts", default=_Page())
+    thread_page: _Page[ReviewThread] = _at("pullRequest", "reviewThreads", default=_Page())
+    comment_page: _Page[Note] = _at("pullRequest", "comments", default=_Page())
+    review_page: _Page[Note] = _at("pullRequest", "reviews", default=_Page())
+    #: The parts that REST was not asked for, and why GraphQL did not answer; or empty.
+    unread: str = ""
+
+    @property
+    def pages(self) -> dict[str, _Page[Any]]:
+        """The lists that may have more pages, by the variables of the query."""
+        return {
+            "jobs": self.job_page,
+            "threads": self.thread_page,
+            "comments": self.comment_page,
+            "reviews": self.review_page,
+        }
+
+    @property
+    def decision(self) -> Literal["approved", "changes requested", "none"]:
+        """The decision of the maintainers."""
+        words = {opinion.state for opinion in self.opinions}
+        against = "CHANGES_REQUESTED"
+        if self.ruling == against or (against in words and self.ruling != "APPROVED"):
+            return "changes requested"
+        approved = self.ruling == "APPROVED" or ("APPROVED" in words and self.ruling is None)
+        return "approved" if approved else "none"
+
+    @property
+    def reviewers(self) -> tuple[str, ...]:
+        """The logins of the maintainers whose opinion is the decision."""
+        word = self.decision.replace(" ", "_").upper()
+        return tuple(opinion.login for opinion in self.opinions if opinion.state.startswith(word))
+
+    @property
+    def removed(self) -> str:
+        """Why a merge queue removed the pull request; empty: none did."""
+        queue = [event for event in self.events if event.typename.endswith("MergeQueueEvent")]
+        removed = bool(queue) and queue[-1].typename.startswith("Removed")
+        return (queue[-1].reason or "it gave no reason") if removed else ""
+
+    @property
+    def commits(self) -> tuple[TimelineEvent, ...]:
+        """The commits that name it, since it was merged or in all; the oldest first."""
+        merged = [at for at, event in enumerate(self.events) if event.typename == "MergedEvent"]
+        return tuple(event for event in self.events[merged[-1] if merged else 0 :] if event.sha)
+
+    @property
+    def threads(self) -> list[ReviewThread]:
+        """The threads of comments on lines."""
+        return [thread for thread in self.thread_page.nodes if thread.comments]
+
+    @property
+    def jobs(self) -> list[HeadJob]:
+        """The jobs of CI, the last attempt of each, and the suites that have none."""
+        jobs = sorted(self.job_page.nodes, key=lambda job: job.started_at or "")
+        last = {(job.name, job.workflow, job.event): job for job in jobs}
+        return [*last.values(), *_suite_jobs(self.suites)]
+
+
+def _suite_jobs(suites: Sequence[_Suite]) -> Iterator[HeadJob]:
+    """Yield as jobs the suites without jobs: held back by GitHub Actions, or unable to start."""
+    for suite in suites:
+        word = suite.conclusion
+        # Suites of other apps may stay queued for ever.
+        actions = suite.slug == _ACTIONS
+        quiet = word in {"success", "neutral", "skipped"} or (word == "pending" and not actions)
+        if suite.app and not suite.runs and not quiet:
+            held = actions and word == "action_required"
+            yield HeadJob(name=f"{suite.app} (suite)", word="awaiting_approval" if held else word)
 
 
 def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str = "") -> PullState:
@@ -278,71 +324,23 @@ def _by_graphql(github: GitHub, repository: str, number: int, branch: str) -> Pu
         "head": branch,
         "compared": bool(branch),
     }
-    jobs: list[HeadJob] = []
-    threads: list[ReviewThread] = []
-    comments: list[Note] = []
-    reviews: list[Note] = []
-    for _ in range(_PAGES):
-        document = github.requester.graphql_query(QUERY, variables)[1]["data"]
-        answer = _PullAnswer.model_validate(
-            document.get("repository") if isinstance(document, dict) else None
-        )
-        jobs += answer.jobs.nodes
-        threads += answer.threads.nodes
-        comments += answer.comments.nodes
-        reviews += answer.reviews.nodes
-        # Behind the last page of a list there is nothing, while the others go on.
-        pages = {key: getattr(answer, key) for key in ("jobs", "threads", "comments", "reviews")}
-        variables |= {key: page.last for key, page in pages.items() if page.last}
-        if not any(page.more for page in pages.values()):
+    state = last = _answer(github, variables)
+    for _ in range(_PAGES - 1):
+        if not any(page.more for page in last.pages.values()):
             break
-    jobs.sort(key=lambda job: job.started_at or "")
-    # Of the attempts of a job, the last counts.
-    last = {(job.name, job.workflow, job.event): job for job in jobs}
-    opinions = {each.login: each.state for each in answer.opinions}
-    decision, reviewers = _decision(opinions, answer.decision)
-    merged = [at for at, event in enumerate(answer.events) if event.typename == "MergedEvent"]
-    later = answer.events[merged[-1] if merged else 0 :]
-    queue = [event for event in answer.events if event.typename.endswith("MergeQueueEvent")]
-    removed = bool(queue) and queue[-1].typename.startswith("Removed")
-    return PullState(
-        **answer.model_dump(include=set(_Stated.model_fields)),
-        number=number,
-        mergeable={"MERGEABLE": True, "CONFLICTING": False}.get(answer.mergeable),
-        decision=decision,
-        reviewers=reviewers,
-        removed=(queue[-1].reason or "it gave no reason") if removed else "",
-        jobs=(*last.values(), *_suite_jobs(answer.suites)),
-        comments=tuple(comments),
-        reviews=tuple(reviews),
-        threads=tuple(thread for thread in threads if thread.comments),
-        commits=tuple(event for event in later if event.sha),
+        # Behind the last page of a list there is nothing, while the others go on.
+        variables |= {key: page.last for key, page in last.pages.items() if page.last}
+        last = _answer(github, variables)
+        for key, page in last.pages.items():
+            state.pages[key].nodes.extend(page.nodes)
+    return state
+
+
+def _answer(github: GitHub, variables: dict[str, JsonValue]) -> PullState:
+    document = github.requester.graphql_query(QUERY, variables)[1]["data"]
+    return PullState.model_validate(
+        document.get("repository") if isinstance(document, dict) else None
     )
-
-
-def _suite_jobs(suites: Sequence[_Suite]) -> Iterator[HeadJob]:
-    """Yield as jobs the suites without jobs: held back by GitHub Actions, or unable to start."""
-    for suite in suites:
-        word = suite.conclusion
-        # Suites of other apps may stay queued for ever.
-        actions = suite.slug == _ACTIONS
-        quiet = word in {"success", "neutral", "skipped"} or (word == "pending" and not actions)
-        if suite.app and not suite.runs and not quiet:
-            held = actions and word == "action_required"
-            yield HeadJob(name=f"{suite.app} (suite)", word="awaiting_approval" if held else word)
-
-
-def _decision(
-    opinions: Mapping[str, str], stated: str | None
-) -> tuple[Literal["approved", "changes requested", "none"], tuple[str, ...]]:
-    """Return the decision of the maintainers and their logins; `stated`: GitHub's own decision."""
-    approved = tuple(name for name, word in opinions.items() if word == "APPROVED")
-    against = tuple(name for name, word in opinions.items() if word == "CHANGES_REQUESTED")
-    if stated == "CHANGES_REQUESTED" or (against and stated != "APPROVED"):
-        return "changes requested", against
-    if stated == "APPROVED" or (approved and stated is None):
-        return "approved", approved
-    return "none", ()
 
 
 def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError | None) -> PullState:
@@ -361,10 +359,10 @@ def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError | No
         default_branch=pull.base.repo.default_branch,
         archived=pull.base.repo.archived,
         head=pull.head.sha,
-        mergeable=pull.mergeable,
+        mergeable={True: "mergeable", False: "conflicting"}.get(pull.mergeable, "unknown"),
         merge_state=pull.mergeable_state or "unknown",
         merge_commit=(pull.merge_commit_sha or "") if merged else "",
-        commits=() if pull.state == "open" else tuple(_naming(github, repository, pull)),
+        events=[] if pull.state == "open" else [*_naming(github, repository, pull)],
         unread=f"{left_out}: {why.message if why else 'the answer of GraphQL has another shape'}",
     )
 

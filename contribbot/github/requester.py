@@ -55,13 +55,11 @@ _UNREAD: Final = re.compile(r"POST .*/(dispatches|cancel)$")
 _ENVELOPED: Final = re.compile(r"GET (.*/(check-runs|runs|jobs|artifacts)|/search/.*)$")
 #: Fields that commands depend on, and the parts of an answer that have some of them: GitHub gives
 #: none of them as null.
-_FIELDS: Final = frozenset({
-    "number", "sha", "state", "ref", "full_name", "login", "default_branch", "path",
-    "event", "context", "total_count", "ahead_by", "truncated", "encoding", "created_at",
-})  # fmt: skip
-_PARTS: Final = frozenset({
-    "head", "base", "object", "commit", "tree", "base_commit", "items", "check_runs", "statuses",
-})  # fmt: skip
+_FIELDS: Final = re.compile(
+    "number|sha|state|ref|full_name|login|default_branch|path|event|context|total_count|ahead_by"
+    "|truncated|encoding|created_at"
+)
+_PARTS: Final = re.compile("head|base|object|commit|tree|base_commit|items|check_runs|statuses")
 #: Errors of the libraries, and of PyGithub where a redirect leads to another server.
 _RAISED: Final = (
     requests.RequestException,
@@ -72,9 +70,14 @@ _RAISED: Final = (
 )
 #: Errors that code meets when an answer lacks a field, or has one of another type.
 _ODD: Final = (
-    BadAttributeException, GithubException, AttributeError, LookupError, TypeError, ValueError,
+    BadAttributeException,
+    GithubException,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
     RecursionError,
-)  # fmt: skip
+)
 
 
 class Retry(GithubRetry):
@@ -87,10 +90,14 @@ class Retry(GithubRetry):
         """Return retries with the limits of `waits`."""
         again = max(0, waits.attempts - 1)
         retry = cls(
-            total=again, connect=min(2, again), backoff_factor=1, backoff_max=20,
-            status_forcelist=[403, 429, *range(500, 600)], allowed_methods=None,
+            total=again,
+            connect=min(2, again),
+            backoff_factor=1,
+            backoff_max=20,
+            status_forcelist=[403, 429, *range(500, 600)],
+            allowed_methods=None,
             raise_on_status=False,
-        )  # fmt: skip
+        )
         retry.waits = waits
         return retry
 
@@ -101,10 +108,14 @@ class Retry(GithubRetry):
         return retry
 
     def increment(  # type: ignore[override]  # as in PyGithub
-        self, method: str | None = None, url: str | None = None,
-        response: urllib3.response.HTTPResponse | None = None, error: Exception | None = None,
-        _pool: ConnectionPool | None = None, _stacktrace: TracebackType | None = None,
-    ) -> urllib3.Retry:  # fmt: skip
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: urllib3.response.HTTPResponse | None = None,
+        error: Exception | None = None,
+        _pool: ConnectionPool | None = None,
+        _stacktrace: TracebackType | None = None,
+    ) -> urllib3.Retry:
         """Count a failed attempt; raise where the request must not be sent again."""
         acted = not isinstance(error, urllib3.exceptions.ConnectTimeoutError)
         if response is not None:
@@ -134,11 +145,17 @@ class Requester(github.Requester.Requester):
     def __init__(self, server: Server, token: Token, waits: Waits) -> None:
         self._retry = Retry.within(waits)
         super().__init__(
-            auth=Auth.Token(token.secret.get_secret_value()), base_url=server.api,
-            timeout=_TIMEOUT, user_agent=f"contribbot/{__version__}", per_page=100, verify=True,
-            retry=self._retry, pool_size=None, seconds_between_writes=waits.between_writes,
+            auth=Auth.Token(token.secret.get_secret_value()),
+            base_url=server.api,
+            timeout=_TIMEOUT,
+            user_agent=f"contribbot/{__version__}",
+            per_page=100,
+            verify=True,
+            retry=self._retry,
+            pool_size=None,
+            seconds_between_writes=waits.between_writes,
             api_version="2022-11-28",
-        )  # fmt: skip
+        )
         self.server, self.waits, self._token = server, waits, token
         for name in ("github", "urllib3"):
             logging.getLogger(name).setLevel(logging.ERROR)  # they log answers whole
@@ -332,9 +349,10 @@ def _null_field(answer: JsonValue) -> str:
     if not isinstance(answer, dict):
         return "no object"
     for key, value in answer.items():
-        if value is None and key in _FIELDS:
+        if value is None and _FIELDS.fullmatch(key):
             return f"{key} is null"
-        if key in _PARTS and isinstance(value, dict | list) and (inside := _null_field(value)):
+        inside = isinstance(value, dict | list) and _PARTS.fullmatch(key) and _null_field(value)
+        if inside:
             return f"{key}: {inside}"
     return ""
 

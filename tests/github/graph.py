@@ -148,7 +148,7 @@ def pull_state(state: State, pull: Pull, after: Json) -> Json:
     ended = "MERGED" if pull.merged_at else issue.state.upper()
     queue = [event.event for event in issue.events if event.event.endswith("merge_queue")]
     written: Json = {
-        "url": render.page(issue), "title": issue.title, "state": ended,
+        "number": issue.number, "url": render.page(issue), "title": issue.title, "state": ended,
         "isDraft": pull.draft, "baseRefName": pull.base_ref, "headRefOid": pull.head_sha,
         "mergeable": words[mergeable],
         "mergeStateStatus": merge_state(pull, mergeable),
