@@ -213,10 +213,9 @@ def follow_lines(report: FollowReport) -> list[str]:
 
 
 def _followed(now: Followed) -> Iterator[str]:
-    gone = "" if now.queued else " (no longer in the queue)"
     change = f" (was {now.change})" if now.change else ""
     title = f"  {now.title}" if now.title else ""
-    yield f"{now.patch}{gone}: {now.reference or now.repository} {now.state}{change}{title}"
+    yield f"{now.patch}: {now.reference or now.repository} {now.state}{change}{title}"
     if now.error:
         yield f"  could not be looked at: {now.error}"
     yield from (f"  {row}" for row in (now.url, now.why) if row)

@@ -85,21 +85,12 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Author:
-    """The author of a commit, and the date with its offset from UTC."""
-
-    name: str
-    email: str
-    date: datetime
-
-
-@dataclass(frozen=True)
 class Made:
     """A commit to make on GitHub, with the entries that it changes in its parent's tree."""
 
-    patch: str
-    file: str
-    author: Author
+    author: str
+    email: str
+    date: datetime
     message: str
     changes: tuple[TreeEntry, ...]
 
@@ -155,15 +146,8 @@ def carry_onto(
         base = _Base(store, fetched.commit, paths, github, place)
         moving = [Moving(patch, tuple(queue.below(patch)), series[patch]) for patch in names]
         with store.exclusive():
-            moved = move(
-                store,
-                moving,
-                old=fetched.commit,
-                new=base.commit,
-                pin=where,
-                scratch=scratch,
-                files=False,
-            )
+            ends = {"old": fetched.commit, "new": base.commit, "pin": where}
+            moved = move(store, moving, **ends, scratch=scratch, files=False)
         for conflict in (conflict for patch in moved for conflict in patch.conflicts):
             raise _moved(name, where, conflict)
         mine = next(patch for patch in moved if patch.name == name)
@@ -173,12 +157,11 @@ def carry_onto(
             why = f"{where} has all of it: it is upstream already"
             hint = "contribbot status --against newest"
             raise OpeningError(f"{name}: {why}", hint=hint)
+        there = {patch.name for patch in moved if patch.status is Text.UPSTREAM}
         notes = tuple(
-            f"{where} has all of {patch.name} already"
-            if patch.status is Text.UPSTREAM
-            else patch.why
+            f"{where} has all of {patch.name} already" if patch.name in there else patch.why
             for patch in moved
-            if patch.status is Text.UPSTREAM or (patch.commits and patch.why)
+            if patch.name in there or (patch.commits and patch.why)
         )
         commits, contents = _read(store, base, mine.row, where)
         return Carried(commits, contents, notes)
@@ -256,10 +239,10 @@ def _read(
                 TreeEntry(it.path) if it.path in gone else TreeEntry(it.path, it.mode, it.blob)
                 for it in changed
             )
-            who = Author(
-                str(origin.author.name), str(origin.author.email), origin.authored_datetime
+            name, email = str(origin.author.name), str(origin.author.email)
+            commits.append(
+                Made(name, email, origin.authored_datetime, str(origin.message), entries)
             )
-            commits.append(Made(picked.patch, picked.file, who, str(origin.message), entries))
             below = picked.commit
     return tuple(commits), contents
 
@@ -304,8 +287,8 @@ def _make_commit(
     from github.InputGitAuthor import InputGitAuthor  # noqa: PLC0415  start-up time
     from github.InputGitTreeElement import InputGitTreeElement  # noqa: PLC0415  start-up time
 
-    who, requester = made.author, github.requester
-    author = InputGitAuthor(who.name, who.email, who.date.isoformat(timespec="seconds"))
+    requester, date = github.requester, made.date.isoformat(timespec="seconds")
+    author = InputGitAuthor(made.author, made.email, date)
     elements = [
         InputGitTreeElement(entry.path, entry.mode, entry.kind, sha=entry.sha or None)
         for entry in made.changes

@@ -30,7 +30,7 @@ from contribbot.errors import ExitCode, GitHubError, RateLimitError, TokenError
 from contribbot.files import make_private, write_atomically
 from contribbot.github.pull_state import HeadJob, Note, PullState, ReviewThread, read_pull_state
 from contribbot.markdown import line_of, rows_of
-from contribbot.model.history import PullRequestEvent, VersionEvent
+from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import hold_queue
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 #: Opens GitHub, when there is something to ask.
 Connect = Callable[[], "AbstractContextManager[GitHub]"]
 _SHORT: Final = 12
-_PATCH_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 #: The remarks that were shown: of a comment when it was last changed, of a review the verdict.
 _SEEN: Final = TypeAdapter(dict[str, str])
 
@@ -77,7 +76,6 @@ class PollSubject:
     """A contribution to poll."""
 
     patch: str
-    queued: bool
     repository: str
     known: Publication
     rules: Rules | None
@@ -88,7 +86,7 @@ class PollSubject:
 
 
 def follow(queue: Queue, connect: Connect) -> Following:
-    """Poll all contributions of the queue, and the open ones of patches that left the queue."""
+    """Poll all contributions of the queue."""
     subjects = subjects_of(queue)
     names = {subject.patch for subject in subjects}
     without = tuple(name for name in queue.specs if name not in names)
@@ -122,35 +120,26 @@ def follow(queue: Queue, connect: Connect) -> Following:
 
 
 def subjects_of(queue: Queue) -> list[PollSubject]:
-    """Return the contributions to poll: the queue's in order, then those of retired patches."""
-    gone = sorted(
-        path.parent.name
-        for path in (queue.folder / "history").glob("*/journal.jsonl")
-        if path.parent.name not in queue.specs and _PATCH_NAME.fullmatch(path.parent.name)
-    )
+    """Return the contributions to poll, in the queue's order."""
     subjects = []
-    for name in (*queue.specs, *gone):
-        events = history.read(queue.folder, name)
-        queued = name in queue.specs
-        known = state(events, digest=queue.patch(name).digest if queued else "")
+    for name, spec in queue.specs.items():
+        known = state(history.read(queue.folder, name), digest=queue.patch(name).digest)
         if known is None:
             continue
         # Whether there is something to ask of GitHub.
         awaited = known.awaited and bool(known.fork and known.branch)
-        if not (queued or not known.ended if known.reference else awaited):
+        if not known.reference and not awaited:
             continue
-        versions = [event.upstream for event in events if isinstance(event, VersionEvent)]
-        upstream = queue.specs[name].upstream if queued else (versions or [""])[-1]
-        described = queue.upstreams.get(upstream)
+        described = queue.upstreams.get(spec.upstream)
         repository = known.repository or (described.repository if described else "")
         if repository:
-            has_rules = upstream in upstreams.contributing(queue.folder)
-            rules = rules_of(queue, upstream) if has_rules else None
-            above = tuple(other for other, spec in queue.specs.items() if name in spec.depends_on)
-            waits, seen = waits_for(queue, name) if queued else (), dict[str, str]()
+            has_rules = spec.upstream in upstreams.contributing(queue.folder)
+            rules = rules_of(queue, spec.upstream) if has_rules else None
+            above = tuple(high for high, other in queue.specs.items() if name in other.depends_on)
+            waits, seen = waits_for(queue, name), dict[str, str]()
             with contextlib.suppress(OSError, ValidationError):
                 seen = _SEEN.validate_json(_seen_file(queue, name).read_bytes())
-            subjects.append(PollSubject(name, queued, repository, known, rules, seen, above, waits))
+            subjects.append(PollSubject(name, repository, known, rules, seen, above, waits))
     return subjects
 
 
@@ -187,7 +176,6 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
 def _blank(subject: PollSubject, known: Publication, *, error: str = "") -> Followed:
     return Followed(
         patch=subject.patch,
-        queued=subject.queued,
         repository=subject.repository,
         reference=known.reference,
         error=error,
@@ -289,12 +277,10 @@ def _steps(now: Followed, subject: PollSubject, head: str) -> Iterator[NextStep]
     """Yield the next steps, those of the person first."""
     is_open = now.state in {"draft", "open"}
     yours = list(_yours(now, subject, head) if is_open else _of_ended(now, subject.above))
-    if is_open and not now.queued:
-        yours = ["close it on its page, or see it through there"]
-    elif now.state == "draft" and not yours:
+    if now.state == "draft" and not yours:
         yours = ["mark it ready for review, when it is"]
     yield from (NextStep(who="you", what=what) for what in yours)
-    if not is_open or not now.queued or now.archived or now.unread:
+    if not is_open or now.archived or now.unread:
         return
     running = any(ci.running for ci in now.jobs)
     held = any(ci.state == "waiting" for ci in now.jobs)
@@ -350,8 +336,7 @@ def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
         "reverted": f"read why {now.reverted[:_SHORT]} took it back",
         "closed": f"read why it was closed; reopen it, or contribbot queue retire {name} --why WHY",
     }
-    shown = now.state in steps and (now.queued or now.state == "not opened")
-    return [steps[now.state]] if shown else []
+    return [steps[now.state]] if now.state in steps else []
 
 
 def _yours(now: Followed, subject: PollSubject, head: str) -> Iterator[str]:

@@ -88,7 +88,6 @@ class Followed(Model):
     """The state of one contribution."""
 
     patch: str
-    queued: bool
     repository: str
     reference: str = ""
     url: str = ""

@@ -424,12 +424,14 @@ class _Opening:
         text, place, known, done = self.text, self.place, self.known, self.done
         ends = f"{quote(place.tip.name)}...{quote(place.owner)}:{quote(self.branch)}"
         page = f"{place.server.rstrip('/')}/{place.upstream}/compare/{ends}"
-        short = f"{page}?{urlencode({'expand': '1', 'title': text.title}, quote_via=quote)}"
-        done.url = f"{short}&{urlencode({'body': text.text}, quote_via=quote)}"
+        asked = {"expand": "1", "title": text.title, "body": text.text}
+        done.url = f"{page}?{urlencode(asked, quote_via=quote)}"
         done.pull_request_was = "handed off"
         if len(done.url) > _LONGEST_ADDRESS:
+            del asked["body"]
+            done.url = f"{page}?{urlencode(asked, quote_via=quote)}"
             file = self.run.queue.local / "handoff" / f"{self.name}.md"
-            done.url, done.body_file = short, str(file)
+            done.body_file = str(file)
             make_private(file.parent)
             write_atomically(file, text.text.encode("utf-8"))
         if not known.handed_off or text.digest not in known.texts:

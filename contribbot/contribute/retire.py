@@ -61,7 +61,7 @@ def retire(
     elif known.reference and not known.ended:
         # GitHub is not asked: a reason of the person's needs none.
         was_open = f"{known.reference} was open when it was last looked at"
-        notes = [f"{was_open}, and nothing was closed there"]
+        notes = [f"{was_open}; nothing was closed there, and nobody follows it here"]
     _take_out(queue, patch, why.strip())
     if tree := find_tree(queue, name):
         notes.append(f"its work tree {tree.path} stays open: contribbot edit --abort {name}")

@@ -26,6 +26,10 @@ from contribbot.errors import (
 _PUBLIC: Final = "https://api.github.com"
 _VARIABLE: Final = "GITHUB_API_URL"
 _HINT: Final = f"give {_VARIABLE} as https://api.github.com or https://HOST/api/v3, or unset it"
+_URL: Final = re.compile(
+    r"(?i)(?P<scheme>https?)://(?P<host>[a-z0-9][a-z0-9.-]*)(?P<port>(?::[0-9]+)?)"
+    r"(?P<path>(?:/[\w.-]+)*)/?"
+)
 _TOKENS: Final = ("GITHUB_TOKEN", "GH_TOKEN")
 #: An empty askpass program also switches off the one of git's configuration.
 _SILENT: Final = {
@@ -52,11 +56,6 @@ class Server:
         """The host of the server's pages, with its port; a token is for one host."""
         return urlsplit(self.web).netloc
 
-    @property
-    def local(self) -> bool:
-        """Whether the server runs on this machine."""
-        return is_loopback(urlsplit(self.api).hostname or "")
-
 
 class Secret(SecretStr):
     """A text that does not show itself."""
@@ -79,30 +78,18 @@ def find_server(environment: Mapping[str, str] | None = None) -> Server:
     url = (os.environ if environment is None else environment).get(_VARIABLE, "").strip()
     if not url:
         return Server()
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port  # a port that is no number raises
-    except ValueError as error:
-        raise UsageError(f"{_VARIABLE}: not a URL: {error}", hint=_HINT) from None
-    # Without query and fragment: some put a token there.
-    shown, why = parts._replace(query="", fragment="").geturl(), ""
-    if "@" in parts.netloc:
-        why = ": a name or password in it would be sent and logged"
-    elif not host or parts.query or parts.fragment or not url.isprintable() or " " in url:
-        why = f": not the URL of an API: {shown!r}"
-    elif ":" in host:
-        why = f"={shown}: no name of a host, and PyGithub takes no address of IPv6"
-    elif host == "github.com":
-        why = f"={shown}: these are GitHub's pages, and not its API"
-    elif parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
-        why = f"={shown}: without https everybody on the way could read the token"
-    if why:
-        raise UsageError(f"{_VARIABLE}{why}", hint=_HINT)
+    parts = _URL.fullmatch(url)
+    scheme, host = (parts["scheme"].lower(), parts["host"].lower()) if parts else ("", "")
+    # Without https everybody on the way could read the token; github.com has pages alone.
+    plain = scheme == "http" and not is_loopback(host)
+    if parts is None or plain or host == "github.com":
+        # The URL is not shown: some put a token there.
+        raise UsageError(f"{_VARIABLE} is not the https URL of the API of a GitHub", hint=_HINT)
     # The pages of GitHub's own servers are beside `api.`, elsewhere on the same host.
     own = host == "api.github.com" or (host.startswith("api.") and host.endswith(".ghe.com"))
-    place, root = parts.netloc.lower(), f"{parts.scheme}://"
+    place, root = f"{host}{parts['port']}", f"{scheme}://"
     pages = place.removeprefix("api.") if own else place
-    return Server(f"{root}{place}{parts.path.rstrip('/')}", f"{root}{pages}")
+    return Server(f"{root}{place}{parts['path']}", f"{root}{pages}")
 
 
 def is_loopback(host: str) -> bool:
