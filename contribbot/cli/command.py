@@ -91,9 +91,6 @@ PinOption = Annotated[
 DryRunOption = Annotated[bool, flag("--dry-run", "Say what would be written, and write nothing.")]
 TextOnlyOption = Annotated[bool, flag("--text-only", "Run no checks; look at the text alone.")]
 OfflineOption = Annotated[bool, flag("--offline", "Do not ask GitHub.")]
-WaitOption = Annotated[
-    int, typer.Option(min=0, metavar="MINUTES", help="How long to wait for GitHub in all.")
-]
 
 
 @dataclass(frozen=True)

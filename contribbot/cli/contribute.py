@@ -142,7 +142,6 @@ def gate(
         cli.option("REF=WHY", "Write down why a pull request (owner/name#123) is another change."),
     ] = None,
     offline: cli.OfflineOption = False,
-    wait: cli.WaitOption = 15,
 ) -> cli.Reply:
     """Check a patch against the upstream's rules, and look for duplicates."""
     reasons = dict(map(read_option, different or ()))
@@ -150,11 +149,11 @@ def gate(
     if reasons:
         set_different(queue, name, reasons)
         queue, name = cli.open_patch(patch)
-    rows = _judged(queue, name, offline=offline, wait=wait)
+    rows = _judged(queue, name, offline=offline)
     return cli.Reply(rows, gate_blocks(rows), _exit_code(rows))
 
 
-def _judged(queue: Queue, name: str, *, offline: bool = False, wait: int = 15) -> Gate:
+def _judged(queue: Queue, name: str, *, offline: bool = False) -> Gate:
     """Judge a patch by the gate; the local rules are judged even where GitHub is not reached."""
     with contextlib.ExitStack() as stack:
         github: GitHub | GitHubError | None = None
@@ -163,7 +162,7 @@ def _judged(queue: Queue, name: str, *, offline: bool = False, wait: int = 15) -
             from contribbot.github.client import connect
 
             try:
-                github = stack.enter_context(connect(minutes=wait))
+                github = stack.enter_context(connect())
             except GitHubError as error:  # most likely a token is missing
                 github = error
         return judge(queue, name, github)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
@@ -62,7 +61,6 @@ def open_pr(
             "--dry-run", "Show what would be sent, and what is missing; ask and send nothing."
         ),
     ] = False,
-    wait: cli.WaitOption = 15,
 ) -> cli.Reply | None:
     """Open the pull request of an attested patch, or bring it up to date."""
     if ready and handoff:
@@ -78,7 +76,7 @@ def open_pr(
         document = OpeningView(dry_run=True, previews=previews)
         return cli.Reply(document, preview_lines(previews), int(refused))
     as_json, done = current_settings().as_json, list[Opened]()
-    with connect(minutes=wait) as github, cli.live_lines() as lines:
+    with connect() as github, cli.live_lines() as lines:
         try:
             for opened in open_all(queue, names, github, options, progress=lines.download()):
                 done.append(opened)
@@ -190,11 +188,10 @@ def _beginning(now: Preview) -> Iterator[str]:
 
 
 @cli.command("follow")
-def follow(wait: cli.WaitOption = 15) -> int:
+def follow() -> int:
     """Show the state of every pull request: CI by target, reviews, what is next for whom."""
     queue = cli.open_queue()
-    to_github = functools.partial(connect, minutes=wait)
-    following = look(queue, to_github)
+    following = look(queue, connect)
     answer = cli.Reply(following.report, follow_lines(following.report), following.exit_code)
     code = answer.print(as_json=current_settings().as_json)
     # Only what was shown is not new any more.

@@ -131,15 +131,10 @@ class GitHub:
 
 @contextlib.contextmanager
 def connect(
-    *,
-    server: Server | None = None,
-    token: Token | None = None,
-    waits: Waits | None = None,
-    minutes: int = 15,
+    server: Server | None = None, token: Token | None = None, waits: Waits | None = None
 ) -> Iterator[GitHub]:
     """Give a client of GitHub; the first request is sent with the first question."""
-    server = server or find_server()
-    waits = waits or Waits(longest=60.0 * minutes)
+    server, waits = server or find_server(), waits or Waits()
     requester = Requester(server, token or find_token(server), waits)
     try:
         with shaped():

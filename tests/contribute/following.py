@@ -12,7 +12,7 @@ from contribbot.queue import history
 from tests.contribute.place import Place
 from tests.github.handle import GitHub
 from tests.github.server import Logged
-from tests.github.state import Comment, Pull, ReviewComment, User, Verdict
+from tests.github.state import Comment, Pull, User, Verdict
 from tests.github.state_social import (
     add_check_run,
     add_comment,
@@ -156,12 +156,12 @@ class Post(Place):
         issue = self.opened[patch].issue
         return add_comment(self.github.state, issue, who or self.reviewer, text)
 
-    def thread(self, text: str = "Why?", line: int = LINE, *, patch: str = "area") -> ReviewComment:
+    def thread(self, text: str = "Why?", line: int = LINE, *, patch: str = "area") -> Comment:
         """Let the reviewer begin a thread at a line."""
         state, pull = self.github.state, self.opened[patch]
         return add_review_comment(state, pull, self.reviewer, text, path=AREA, line=line)
 
-    def answer(self, root: ReviewComment, text: str, who: User | None = None) -> ReviewComment:
+    def answer(self, root: Comment, text: str, who: User | None = None) -> Comment:
         """Let the person, or somebody else, answer in a thread."""
         return add_reply(self.github.state, self.pull, who or self.me, root, text)
 

@@ -10,9 +10,6 @@ import pytest
 from contribbot.cli.pull_request import follow_lines
 from contribbot.contribute.model import FollowReport
 from contribbot.errors import ExitCode
-from contribbot.model.history import RetiredEvent, VersionEvent
-from contribbot.queue import history
-from contribbot.queue.toml_edit import remove_from_order
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.github.faults import (
     FORBIDDEN,
@@ -28,7 +25,7 @@ from tests.github.handle import GitHub
 from tests.github.state import CheckSuite, Kind
 from tests.github.state_social import add_status, set_labels
 from tests.github.wire import Answer, Request
-from tests.toy import Toy, record
+from tests.toy import Toy
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}evil\x00\N{ZERO WIDTH SPACE}\r\x9b31m"
 QUESTION = '[[questions]]\nname = "read"\ntext = "Have you read it?"\n'
@@ -530,26 +527,6 @@ def test_a_change_of_state_goes_into_the_journal_once(post: Post) -> None:
         "is open", "was closed without being merged", "is open again",
         f"was merged as {found.commit[:12]}",
     ]  # fmt: skip
-
-
-def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(post: Post) -> None:
-    pull = post.open()
-    record(post.queue, post.queue.patch("area"), why="test")
-    assert any(isinstance(event, VersionEvent) for event in post.events())
-    folder = post.toy.queue / "patches"
-    order = (folder / "queue.toml").read_bytes()
-    (folder / "queue.toml").write_bytes(remove_from_order(order, "area"))
-    (folder / "area").rename(post.toy.root / "away")
-    retired = RetiredEvent(time=history.now(), summary="retired", why="no more")
-    history.append(post.toy.queue, "area", retired)
-    found = post.followed()
-    assert (found.queued, found.state) == (False, "open")
-    assert [step.what for step in found.next] == ["close it on its page, or see it through there"]
-    # Its upstream's rules still say what CI is.
-    assert [row.target for row in found.ci] == ["gfx942", "gfx950"]
-    post.github.merge(pull)
-    assert post.followed().state == "merged"
-    assert post.look().report == FollowReport(contributions=(), without=())
 
 
 #: Requests of a look at an open pull request.

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from tests.github import pulling, render
 from tests.github.models import Json
-from tests.github.state import PUSHERS, Comment, Event, Pull, Review, ReviewComment, State
+from tests.github.state import PUSHERS, Comment, Event, Pull, State
 
 _EVENTS: Final = {
     "referenced": "ReferencedEvent",
@@ -98,25 +98,23 @@ def _event(pull: Pull, event: Event) -> Json:
     return written | more.get(event.event, {})
 
 
-def _said(pull: Pull, thing: Comment | ReviewComment | Review, shown: Json) -> Json:
+def _said(pull: Pull, thing: Comment, anchor: str) -> Json:
     """Write a comment or a review under the names that the query gives."""
-    at = thing.submitted_at if isinstance(thing, Review) else thing.created_at
-    updated = at if isinstance(thing, Review) else thing.updated_at
     return {
         "fullDatabaseId": str(thing.id),
         "author": {"__typename": "User", "login": thing.user.login},
         "authorAssociation": render.association(pull.base, thing.user), "body": thing.body,
-        "createdAt": at, "updatedAt": updated, "url": shown["html_url"],
+        "createdAt": thing.created_at, "updatedAt": thing.updated_at,
+        "url": f"{render.page(pull.issue)}#{anchor}{thing.id}",
     }  # fmt: skip
 
 
-def _thread(pull: Pull, root: ReviewComment) -> Json:
-    line = render.current_line(pull, root)
+def _thread(pull: Pull, root: Comment) -> Json:
     answers = [it for it in pull.review_comments if it is root or it.reply_to is root]
-    nodes: list[JsonValue] = [_said(pull, it, render.review_comment(pull, it)) for it in answers]
+    nodes: list[JsonValue] = [_said(pull, it, "discussion_r") for it in answers]
     return {
-        "isResolved": root.id in pull.resolved, "path": root.path, "line": line,
-        "originalLine": root.original_line, "comments": {"nodes": nodes},
+        "isResolved": root.id in pull.resolved, "path": root.path, "line": root.line,
+        "originalLine": root.line, "comments": {"nodes": nodes},
     }  # fmt: skip
 
 
@@ -125,11 +123,9 @@ def pull_state(state: State, pull: Pull, after: Json) -> Json:
     issue, mergeable = pull.issue, pulling.mergeable(state, pull)
     threads: list[JsonValue] = [_thread(pull, root) for root in pull.review_comments
                                 if root.reply_to is None]  # fmt: skip
-    comments: list[JsonValue] = [
-        _said(pull, it, render.comment(issue, it)) for it in issue.comments
-    ]
+    comments: list[JsonValue] = [_said(pull, it, "issuecomment-") for it in issue.comments]
     judged: list[JsonValue] = [
-        _said(pull, it, render.review(pull, it)) | {"state": it.state} for it in pull.reviews
+        _said(pull, it, "pullrequestreview-") | {"state": it.state} for it in pull.reviews
     ]
     jobs = _jobs(pull)
     suites: list[JsonValue] = [

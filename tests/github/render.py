@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-from difflib import SequenceMatcher
 from typing import Final
 
 from pydantic import JsonValue
-from unidiff.patch import PatchSet
 
 from tests.github.gitdata import CommitData, FileChange, Person
 from tests.github.models import Json, fields, model
@@ -18,9 +16,6 @@ from tests.github.state import (
     Issue,
     Pull,
     Repository,
-    Review,
-    ReviewComment,
-    Side,
     User,
 )
 
@@ -172,56 +167,3 @@ def comment(where: Issue, thing: Comment) -> Json:
 def event(where: Issue, thing: Event) -> Json:
     url = f"{where.repository.api}/issues/events/{thing.id}"
     return shown("StateChangeIssueEvent", thing, url=url)
-
-
-def review(where: Pull, thing: Review) -> Json:
-    return shown(
-        "PullRequestReview", thing, html_url=f"{page(where.issue)}#pullrequestreview-{thing.id}",
-        author_association=association(where.base, thing.user),
-    )  # fmt: skip
-
-
-def review_comment(where: Pull, thing: ReviewComment) -> Json:
-    """Write a comment on a line; an outdated one has no line any more."""
-    line = current_line(where, thing)
-    answers: Json = {"in_reply_to_id": thing.reply_to.id} if thing.reply_to else {}
-    return shown(
-        "PullRequestReviewComment", thing, pull_request_review_id=thing.review.id, line=line,
-        url=f"{where.base.api}/pulls/comments/{thing.id}",
-        html_url=f"{page(where.issue)}#discussion_r{thing.id}",
-        commit_id=where.head_sha if line else thing.original_commit_id,
-        **answers,
-    )  # fmt: skip
-
-
-# Where a review comment stands: its hunk when it was made, its line now; read from git's diff.
-
-
-def find_hunk(where: Pull, commit: str, path: str, line: int, side: Side) -> str | None:
-    """Return the hunk of a pull request's diff down to a line, or None where it is not shown."""
-    git = where.base.git
-    part = git.merge_base(where.base_sha, commit) or where.base_sha
-    diff = PatchSet(git.diff(part, commit).decode(errors="replace"))
-    for hunk in (hunk for file in diff if file.path == path for hunk in file):
-        text = str(hunk).split("\n")
-        for number, row in enumerate(hunk, start=2):
-            if line == (row.target_line_no if side == "RIGHT" else row.source_line_no):
-                return "\n".join(text[:number])
-    return None
-
-
-def current_line(where: Pull, thing: ReviewComment) -> int | None:
-    """Return the line that a comment is about in the newest commit; None: it is outdated."""
-    git = where.base.git
-    then, now = thing.original_commit_id, where.head_sha
-    if thing.side == "LEFT":
-        then, now = (git.merge_base(where.base_sha, sha) or where.base_sha for sha in (then, now))
-    blobs = (git.parse(f"{sha}:{thing.path}") for sha in (then, now))
-    old, new = (git.blob(sha).splitlines() if sha else [] for sha in blobs)
-    # From each block of lines that stayed, where it was and where it is.
-    for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
-        if block.a < thing.original_line <= block.a + block.size:
-            line = block.b + thing.original_line - block.a
-            shown_still = find_hunk(where, where.head_sha, thing.path, line, thing.side)
-            return line if shown_still is not None else None
-    return None

@@ -18,7 +18,6 @@ from tests.github.gitdata import BareRepository
 
 Permission = Literal["read", "write", "admin"]
 Kind = Literal["User", "Bot", "Organization"]
-Side = Literal["LEFT", "RIGHT"]
 Verdict = Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED", "PENDING"]
 Mood = Literal["error", "failure", "pending", "success"]
 PUSHERS: Final[frozenset[Permission]] = frozenset({"write", "admin"})
@@ -52,11 +51,17 @@ class User:
 
 @dataclass(eq=False)
 class Comment:
+    """A comment; `state` of a review, `path` and `line` of what begins or answers a thread."""
+
     id: int
     user: User
     body: str
     created_at: str
     updated_at: str
+    state: Verdict | Literal[""] = ""
+    path: str = ""
+    line: int = 0
+    reply_to: Comment | None = None
 
 
 @dataclass(eq=False)
@@ -72,34 +77,6 @@ class Event:
 
 
 @dataclass(eq=False)
-class Review:
-    id: int
-    user: User
-    body: str
-    state: Verdict
-    commit_id: str
-    submitted_at: str
-
-
-@dataclass(eq=False)
-class ReviewComment:
-    """A comment on a line, or a reply to the first one of its thread."""
-
-    id: int
-    user: User
-    body: str
-    created_at: str
-    updated_at: str
-    path: str
-    original_commit_id: str
-    diff_hunk: str
-    original_line: int
-    side: Side
-    review: Review
-    reply_to: ReviewComment | None = None
-
-
-@dataclass(eq=False)
 class CheckRun:
     """A check run on a commit; no conclusion: it has not ended."""
 
@@ -108,8 +85,6 @@ class CheckRun:
     head_sha: str
     conclusion: str | None
     started_at: str
-    title: str | None = None
-    summary: str | None = None
 
 
 @dataclass(eq=False)
@@ -130,7 +105,6 @@ class CommitStatus:
     sha: str
     context: str
     state: Mood
-    description: str | None
     created_at: str
 
 
@@ -177,8 +151,8 @@ class Pull:
     merge_commit: str | None = None
     test_merge: str | None = None
     judged: tuple[str, str] | None = None  # the (head, base) for which mergeability is known
-    reviews: list[Review] = field(default_factory=list)
-    review_comments: list[ReviewComment] = field(default_factory=list)
+    reviews: list[Comment] = field(default_factory=list)
+    review_comments: list[Comment] = field(default_factory=list)
     resolved: set[int] = field(default_factory=set)  # id of the first comment of a thread
     merge_state: str = ""  # in place of what follows from the rest
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.github.render import find_hunk
 from tests.github.state import (
     CheckRun,
     Comment,
@@ -14,9 +13,6 @@ from tests.github.state import (
     Mood,
     Pull,
     Repository,
-    Review,
-    ReviewComment,
-    Side,
     State,
     User,
     Verdict,
@@ -57,62 +53,40 @@ def set_labels(state: State, issue: Issue, actor: User, names: Sequence[str]) ->
 
 
 def add_review(
-    state: State, pull: Pull, author: User, verdict: Verdict, *, body: str = "",
-    commit: str | None = None,
-) -> Review:  # fmt: skip
-    """Judge a pull request; `commit`: the one that was read, by default the newest."""
+    state: State, pull: Pull, author: User, verdict: Verdict, *, body: str = ""
+) -> Comment:
+    """Judge a pull request."""
     pull.issue.updated_at = now = state.clock.now()
-    review = Review(state.next_id(), author, body, verdict, commit or pull.head_sha, now)
-    pull.reviews.append(review)
-    return review
+    pull.reviews.append(Comment(state.next_id(), author, body, now, now, verdict))
+    return pull.reviews[-1]
 
 
 def add_review_comment(
-    state: State, pull: Pull, author: User, body: str, *, path: str, line: int,
-    side: Side = "RIGHT",
-) -> ReviewComment:  # fmt: skip
+    state: State, pull: Pull, author: User, body: str, *, path: str, line: int
+) -> Comment:
     """Say something on a line of the diff, in a review of its own, and so begin a thread."""
-    hunk = find_hunk(pull, pull.head_sha, path, line, side)
-    if hunk is None:
-        raise ValueError(f"{path}:{line} ({side}) is not part of the diff")
-    review = add_review(state, pull, author, "COMMENTED")
-    now = review.submitted_at
-    pull.review_comments.append(ReviewComment(
-        state.next_id(), author, body, now, now, path, pull.head_sha, hunk, line, side, review,
-    ))  # fmt: skip
-    return pull.review_comments[-1]
+    now = add_review(state, pull, author, "COMMENTED").created_at
+    told = Comment(state.next_id(), author, body, now, now, path=path, line=line)
+    pull.review_comments.append(told)
+    return told
 
 
-def add_reply(
-    state: State, pull: Pull, author: User, root: ReviewComment, body: str
-) -> ReviewComment:
+def add_reply(state: State, pull: Pull, author: User, root: Comment, body: str) -> Comment:
     """Answer in a thread, whose first comment is `root`."""
-    review = add_review(state, pull, author, "COMMENTED")
-    now = review.submitted_at
-    pull.review_comments.append(ReviewComment(
-        state.next_id(), author, body, now, now, root.path, root.original_commit_id,
-        root.diff_hunk, root.original_line, root.side, review, root,
-    ))  # fmt: skip
-    return pull.review_comments[-1]
+    told = add_review_comment(state, pull, author, body, path=root.path, line=root.line)
+    told.reply_to = root
+    return told
 
 
 def add_check_run(
-    state: State, where: Repository, commit: str, name: str, conclusion: str | None, *,
-    title: str | None = None, summary: str | None = None,
-) -> CheckRun:  # fmt: skip
+    state: State, where: Repository, commit: str, name: str, conclusion: str | None
+) -> None:
     """Run a check on a commit; no conclusion: it has not ended."""
     now = state.clock.now()
-    run = CheckRun(state.next_id(), name, commit, conclusion, now, title, summary)
-    where.check_runs.append(run)
-    return run
+    where.check_runs.append(CheckRun(state.next_id(), name, commit, conclusion, now))
 
 
-def add_status(
-    state: State, where: Repository, commit: str, mood: Mood, *, context: str,
-    description: str | None = None,
-) -> CommitStatus:  # fmt: skip
+def add_status(state: State, where: Repository, commit: str, mood: Mood, *, context: str) -> None:
     """Set the status of a commit in a context."""
     now = state.clock.now()
-    status = CommitStatus(state.next_id(), commit, context, mood, description, now)
-    where.statuses.append(status)
-    return status
+    where.statuses.append(CommitStatus(state.next_id(), commit, context, mood, now))

@@ -147,7 +147,7 @@ def test_limits_are_waited_for_and_shown(
     bound = pytest.raises(RateLimitError, match=r"until 20\d\d-.* UTC \(")
     with ada(world, patience.waits(attempts=9)) as ours:
         with contextlib.nullcontext() if times else bound:
-            assert read_pull_state(ours, "org/tool", world.pull.number).threads == ()
+            assert read_pull_state(ours, "org/tool", world.pull.number).threads == []
         assert patience.slept == pytest.approx(slept, abs=2)
         # A limit is no refusal, after which a branch would be moved by force.
         world.faults.arm(f.primary_limit(3000), times=0)
