@@ -45,7 +45,6 @@ from contribbot.errors import (
 from contribbot.files import lock, make_private, write_atomically
 from contribbot.git.pins.source import Progress, Silent
 from contribbot.github.git_data import head_of
-from contribbot.github.waits import sleep
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import history
@@ -218,7 +217,7 @@ class _Run:
                 log.warning("GitHub is making the fork %s: waiting up to %d s", name, sum(_WAITS))
             if not waits.take(pause):
                 break
-            sleep(pause)
+            waits.sleep(pause)
         hint = "run this again in some minutes"
         raise GitHubError(f"{name}: GitHub is still making the fork", hint=hint)
 

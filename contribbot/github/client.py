@@ -21,8 +21,7 @@ from contribbot.errors import GitHubError, UncertainError
 from contribbot.github.auth import Server, Token, find_server, find_token
 from contribbot.github.fields import name_of, whole
 from contribbot.github.refusals import REFUSED, clean_line
-from contribbot.github.requester import Requester, shaped
-from contribbot.github.waits import Waits
+from contribbot.github.requester import Requester, Waits, shaped
 
 #: Bytes of a diff; GitHub gives no larger ones.
 _DIFF: Final = 64 * 1024 * 1024

@@ -74,10 +74,7 @@ class Desk(Place):
     def open_with(self, client: Client, *names: str, **asked: bool) -> list[Opened]:
         """Open pull requests through this client."""
         options = OpenOptions(**asked)
-        with (
-            mock.patch.object(open_pr, "attested_text", self.text),
-            mock.patch.object(open_pr, "sleep", self.waited.append),
-        ):
+        with mock.patch.object(open_pr, "attested_text", self.text):
             return [*open_all(self.queue, names or ("area",), client, options)]
 
     def writes(self, **asked: bool) -> list[Logged]:

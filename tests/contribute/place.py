@@ -10,7 +10,7 @@ from typing import ClassVar
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import GitHub as Client
 from contribbot.github.client import connect
-from contribbot.github.waits import Waits
+from contribbot.github.requester import Waits
 from contribbot.model.history import Event
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue

@@ -17,7 +17,7 @@ from contribbot.contribute.gate import RULES, GateCase, judge, judge_rule
 from contribbot.contribute.model import Gate, Row, RowState
 from contribbot.contribute.observations import RuleCode
 from contribbot.github import client
-from contribbot.github.waits import Waits
+from contribbot.github.requester import Waits
 from tests.contribute.gatetoy import (
     CHANGES,
     MESSAGE,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from contribbot.github.auth import Secret, Token, find_server
 from contribbot.github.client import GitHub as Client
 from contribbot.github.client import connect
-from contribbot.github.waits import Waits
+from contribbot.github.requester import Waits
 from tests.github.handle import GitHub
 
 

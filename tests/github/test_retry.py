@@ -19,7 +19,7 @@ from contribbot.errors import (
 )
 from contribbot.github.client import GitHub as Client
 from contribbot.github.pull_state import read_pull_state
-from contribbot.github.waits import Waits
+from contribbot.github.requester import Waits
 from tests.github import faults as f
 from tests.github.gitdata import blob_id
 from tests.github.ours import Patience, client

@@ -16,7 +16,7 @@ import pytest
 
 from contribbot.errors import GitHubError, RateLimitError, UncertainError
 from contribbot.github import requester
-from contribbot.github.waits import Waits
+from contribbot.github.requester import Waits
 from tests.github import faults as f
 from tests.github.ours import Patience, client
 from tests.github.wire import Answer
