@@ -8,6 +8,7 @@ from typing import Final
 #: By the command's full name, such as `numerics floor`.
 COMMANDS: Final[Mapping[str, str]] = {
     "numerics floor": "judge by the same precision's own error: a [[numerics]] (docs/numerics.md)",
+    "reproducer": "`contribbot body` has the text; `reproducer` in [contribution], lines to paste",
     "runners workflows pin": "`uv pip compile --generate-hashes` writes the file: docs/runners.md",
     "runners workflows run": "jobs run `contribbot verify`: install the workflows again with "
     "`contribbot runners workflows install`",
@@ -22,7 +23,6 @@ OPTIONS: Final[Mapping[str, str]] = {
     "new --author": "commit the diff in a clone, and name the range: new NAME REPO A..B",
     "open-pr --wait": "it waits for GitHub at most 15 minutes in all",
     "queue export --format": "an mbox is written; `git am` and `git diff` make a diff of it",
-    "reproducer --check": "the first check that fails in plain pytest is taken: name it first",
     "runners collect --again": "start the failed jobs again on the run's page, and collect then",
     "runners collect --from": "name the run by its number alone: GitHub has its records",
     "verify --junit": "`verify --json` has every outcome with its reason and seconds",

@@ -262,7 +262,6 @@ queue export aera | AERA
 queue retire aera | AERA
 check aera | AERA
 bisect aera v1 v2 | AERA
-reproducer aera | AERA
 evidence show aera | AERA
 body aera | AERA
 gate aera | AERA
@@ -326,7 +325,6 @@ queue export area --output folder | folder: a folder; name a file
 queue export area --output nope/x.mbox | nope: no such folder; make it first: mkdir -p nope
 check area --check rde | area: no check rde; it has red, same
 bisect area v1.0 v1.0 | both ends are v1.0; name two ends
-reproducer area plain.txt | plain.txt: not empty; remove it
 gate area --different nonsense | --different 'nonsense': no pull request and a reason
 gate area --different 'o/n#1=short' | the reason 'short' is too short to be one; say
 attest area | standard input and output are no terminal

@@ -1,4 +1,4 @@
-"""The commands of a contribution before its pull request: reproducer, gate, body and attest."""
+"""The commands of a contribution before its pull request: gate, body and attest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -36,7 +35,6 @@ from contribbot.contribute.model import (
     Row,
     RowState,
 )
-from contribbot.contribute.reproducer import REPORT, make_reproducer, write_reproducer
 from contribbot.contribute.retire import retire as take_out
 from contribbot.errors import ContribbotError, ExitCode, GitHubError, UsageError, first_of
 from contribbot.markdown import shortened
@@ -95,43 +93,6 @@ def note_lines(text: Body) -> list[str]:
         f"left out until `records` says where it is: {shut}" if shut else "",
     ]
     return [f"{text.patch}: {line}" for line in lines if line]
-
-
-@cli.command("reproducer rmsnorm rmsnorm-fault")
-def reproducer(
-    patch: cli.PatchArgument,
-    folder: Annotated[
-        Path | None, cli.argument("DIR", "A new folder.", default="PATCH-reproducer")
-    ] = None,
-) -> cli.Reply:
-    """Write a script and a report that show the fault to an upstream, without contribbot."""
-    queue, name = cli.open_patch(patch)
-    made = make_reproducer(queue, name)
-    written = write_reproducer(made, folder or Path(f"{name}-reproducer"))
-    files = tuple(map(str, written))
-    view = ReproducerView(patch=name, check=made.check, test=made.test, files=files)
-    return cli.Reply(view, reproducer_lines(view))
-
-
-class ReproducerView(Model):
-    """The document of `reproducer --json`."""
-
-    patch: str
-    check: str
-    test: str
-    files: tuple[str, ...]
-
-
-def reproducer_lines(made: ReproducerView) -> list[str]:
-    """Return the written files, the test that the script runs, and the next step."""
-    return [
-        *made.files,
-        f"{made.patch}: runs {made.test} of the check {made.check}; it fails on the base",
-        (
-            f"next: look at the files; open an issue with the text of {REPORT}, and name it as"
-            " `issue` in [contribution] of patch.toml, where the upstream asks for one"
-        ),
-    ]
 
 
 @cli.command("gate rmsnorm --offline")

@@ -28,7 +28,7 @@ PANELS: Final[Mapping[str, str]] = {
     "Begin": "demo init pin doctor",
     "Write patches": "status show new edit refresh undo queue",
     "Prove them": "check verify evidence numerics emulate fallback runners",
-    "Send them upstream": "reproducer gate body attest open-pr follow",
+    "Send them upstream": "gate body attest open-pr follow",
     "Follow new releases": "rebase bisect",
 }
 #: By a command's full name: its function under `contribbot.cli` (a group has none), and its help.
@@ -71,7 +71,6 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "runners collect": ("runners:collect", "Keep the good records of a run."),
     "runners workflows": ("", "Install this queue's GitHub workflows."),
     "runners workflows install": ("runners:install", "Write .github/workflows/."),
-    "reproducer": ("contribute:reproducer", "Write a script and an issue that show the fault."),
     "gate": ("contribute:gate", "Check a patch against its upstream's rules; find duplicates."),
     "body": ("contribute:body", "Write the text of the pull request."),
     "attest": ("contribute:attest", "Read the diff and its text, and sign for them."),

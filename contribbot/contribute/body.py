@@ -226,8 +226,7 @@ def _refuse_typed(where: Path, contribution: Contribution) -> None:
                 raise QueueError(f"{where}: {why}", hint=hint)
     if (count_ := len(contribution.reproducer.strip().splitlines())) > REPRODUCER:
         why = f"reproducer: {count_} lines, and a maintainer pastes {REPRODUCER} at most"
-        hint = f"shorten it; `contribbot reproducer {where.parent.name}` writes a longer one"
-        raise QueueError(f"{where}: {why}", hint=hint)
+        raise QueueError(f"{where}: {why}", hint="shorten it")
 
 
 def _machine(source: Source) -> str:

@@ -27,7 +27,6 @@ from contribbot.model.evidence import (
 from contribbot.model.patch import Patch
 from contribbot.model.record import (
     BenchDetails,
-    CheckDetails,
     CodeRecord,
     CompileDetails,
     CompileRecord,
@@ -166,11 +165,6 @@ class Figure:
             # A time is one machine's, whatever another measured.
             self.source.file if self.bench and self.bench.measured else "",
         )
-
-    @property
-    def laid_over_base(self) -> tuple[str, ...]:
-        """The patch's own tests that were copied onto the base."""
-        return self.facts.laid_over_base if isinstance(self.facts, CheckDetails) else ()
 
     @property
     def compiled(self) -> tuple[CompileRecord, CompileRecord] | None:

@@ -112,7 +112,7 @@ class RuleCode(enum.Enum):
     NO_ISSUE_YET = (
         FAILED,
         "the upstream wants a linked issue, and none is named",
-        f"open one (`contribbot reproducer {{patch}}` writes its text), and {_NAME_IT}",
+        f"open one (`contribbot body {{patch}}` has the text), and {_NAME_IT}",
     )
     ISSUE_ABSENT = FAILED, "there is no {issue}", f"correct `issue` in {_TABLE}"
     ISSUE_MOVED = FAILED, "{issue} is {place} now", f"correct `issue` in {_TABLE}"

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -536,3 +538,24 @@ def test_a_template_of_the_queue_that_cannot_be_filled_is_named(
 )
 def test_a_time_has_three_digits_and_its_unit(value: float, said: str) -> None:
     assert seconds(value) == said
+
+
+#: What the lines that a maintainer pastes print where the patch is not.
+PASTED = {
+    "stable-softmax": r"torch.bfloat16 1 True 0\.4\d%\ntorch.bfloat16 1 False 0\.2\d%\n"
+    r"torch.bfloat16 2 True 0\.9\d%\ntorch.bfloat16 2 False 0\.1\d%\n"
+    r"torch.float16 256 True nan%\ntorch.float16 256 False 0\.00%\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PASTED)
+def test_the_lines_that_a_maintainer_pastes_show_the_fault(name: str) -> None:
+    lines = load_queue(tracked_queue()).specs[name].contribution.reproducer
+    ran = subprocess.run([sys.executable, "-c", lines], text=True, check=True, capture_output=True)
+    assert re.fullmatch(PASTED[name], ran.stdout)
+
+
+def test_each_fault_that_needs_no_harness_has_lines_to_paste() -> None:
+    specs = load_queue(tracked_queue()).specs
+    assert {name for name, spec in specs.items() if spec.contribution.reproducer} == {*PASTED}

@@ -34,7 +34,7 @@ LOCAL: Final = (
     "verify area --require gfx942", "evidence show area",
     "evidence check", "queue log area", "bisect area v1.0 v1.1", "gate area --offline",
     "body area", "open-pr area --dry-run", "runners matrix", "runners matrix --all",
-    "reproducer area rep", "queue export area",
+    "queue export area",
     "edit area", "edit area", "refresh area", "edit area --abort", "edit area --abort",
     "status --against v1.1", "rebase v1.1 --dry-run", "rebase v1.1", "verify area",
     "queue diff area", "queue log area", "new other --title Other", "queue list", "show other",

@@ -12,7 +12,6 @@ from pydantic import JsonValue
 from contribbot.compile.compare import worse_in
 from contribbot.contribute.body import make_body, rules_of
 from contribbot.contribute.figures import comment_rows, gather, not_run, other_tritons
-from contribbot.contribute.reproducer import make_reproducer
 from contribbot.model.evidence import Statement, seal_of
 from contribbot.model.pin import PinnedToolchain
 from contribbot.model.record import ListingRow, Numbers
@@ -189,16 +188,6 @@ def test_a_pin_states_another_triton_than_a_records(tmp_path: Path) -> None:
         stated = PinnedToolchain(triton=release, source="Dockerfile", date="2026-11-29")
         pin = seen.patch.pin.model_copy(update={"toolchains": (stated,)})
         assert other_tritons(replace(seen, patch=replace(seen.patch, pin=pin))) == others
-
-
-def test_a_report_names_the_machine_that_it_quotes(tmp_path: Path) -> None:
-    records = real_copy(tmp_path, "stable-softmax")
-    [own] = records.glob("x86_64-cpu-*.json")
-    another(own)
-    own.unlink()
-    report = make_reproducer(load_queue(tmp_path), "stable-softmax").report
-    assert "Processor `Another`, no GPU, torch 2.13.0+cpu" in report
-    assert "seal" not in report
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,8 @@ def test_all_that_tells_of_a_patch_tells_that_it_is_refuted(known: Toy, program:
     assert survey.report.patches[0].verdict == "refuted on cuda"
     assert survey.stories[0].row.headline.startswith("bench fp8 failed on cuda (")
     said = "area: refuted on cuda: bench fp8 failed on cuda ("
-    for command in (["body", "area"], ["reproducer", "area"]):
-        ran = program(*command)
-        assert ran.code == 1, command
-        assert said in ran.err
+    ran = program("body", "area")
+    assert (ran.code, said in ran.err) == (1, True)
     (row,) = [row for row in judge(queue, "area", None).rows if row.rule == "evidence"]
     assert (row.state, said in row.seen) == ("failed", True)
     note(known, Outcome.PASSED, 1)
