@@ -39,12 +39,10 @@ from contribbot.queue.load import Queue, read_model
 from contribbot.queue.superseded import superseded, superseded_words
 
 if TYPE_CHECKING:
-    import jinja2
     from jinja2.sandbox import SandboxedEnvironment
     from unidiff.patch import PatchedFile
 
     from contribbot.github.client import GitHub
-    from contribbot.verify.evidence import Source
 
 
 _LONGEST_TITLE: Final = 256
@@ -131,7 +129,9 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
     person = contribution.person
     stands = next((s for s in evidence.sources if person and s.file == person.record), None)
     names: dict[str, object] = {
-        "machine": _machine(stands) if stands else "a machine of which there is no fresh record",
+        "machine": (stands.gpus or stands.details.machine.cpu)
+        if stands
+        else "a machine of which there is no fresh record",
         "language": "python" if _PYTHON.match(contribution.reproducer) else "sh",
         "spec": spec,
         "changed": patch.paths,
@@ -171,7 +171,7 @@ def _fill(
     from jinja2 import TemplateError  # noqa: PLC0415  start-up time
 
     try:
-        return _compiled(environment, text).render(names)
+        return environment.from_string(text).render(names)
     except (TemplateError, TypeError, AttributeError) as error:
         line = getattr(error, "lineno", "")
         what = f"{f'line {line}: ' if line else ''}not a template that can be filled"
@@ -211,11 +211,6 @@ def _environment(own: Path) -> SandboxedEnvironment:
     return environment
 
 
-@functools.lru_cache(maxsize=64)
-def _compiled(environment: SandboxedEnvironment, text: str) -> jinja2.Template:
-    return environment.from_string(text)
-
-
 def _refuse_typed(where: Path, contribution: Contribution) -> None:
     """Refuse typed figures in `summary` and `claims`, and a `reproducer` that is too long."""
     for key, texts in (("summary", [contribution.summary]), ("claims", contribution.claims)):
@@ -227,11 +222,6 @@ def _refuse_typed(where: Path, contribution: Contribution) -> None:
     if (count_ := len(contribution.reproducer.strip().splitlines())) > REPRODUCER:
         why = f"reproducer: {count_} lines, and a maintainer pastes {REPRODUCER} at most"
         raise QueueError(f"{where}: {why}", hint="shorten it")
-
-
-def _machine(source: Source) -> str:
-    """Return the machine of a record in words."""
-    return source.gpus or source.details.machine.cpu
 
 
 def visible_words(text: str) -> int:

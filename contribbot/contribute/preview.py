@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
@@ -17,7 +16,6 @@ from contribbot.errors import AttestationError, ContribbotError, TokenError
 from contribbot.git.patch_format import read_mail, touched_files
 from contribbot.github.auth import find_server, find_token
 from contribbot.model.base import Model
-from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue.load import Queue
 
 _UPSTREAM: Final = frozenset({"merged", "landed"})
@@ -62,39 +60,26 @@ class Preview(Model):
 
 def preview_all(queue: Queue, names: Sequence[str], options: OpenOptions) -> tuple[Preview, ...]:
     """Return what would be opened for each patch."""
-    token = _token()
-    return tuple(_preview(queue, name, options, token) for name in names)
-
-
-def _token() -> Missing | None:
+    token: tuple[Missing, ...] = ()
     try:
         find_token(find_server())
     except TokenError as error:
-        return Missing(what="token", why=error.message, next=error.hint)
-    return None
+        token = (Missing(what="token", why=error.message, next=error.hint),)
+    return tuple(_preview(queue, name, options, token) for name in names)
 
 
-def _attestation(queue: Queue, name: str) -> Missing | None:
-    try:
-        require(queue, make_body(queue, name))
-    except ContribbotError as error:
-        then = f"{error.hint}, in a terminal" if isinstance(error, AttestationError) else error.hint
-        return Missing(what="attestation", why=error.message, next=then)
-    return None
-
-
-def _commit(patch: Patch, file: PatchFile) -> PreviewCommit:
-    paths = dict.fromkeys(touched.path for touched in touched_files([file]))
-    return PreviewCommit(patch=patch.name, subject=read_mail(file).subject, files=tuple(paths))
-
-
-def _preview(queue: Queue, name: str, options: OpenOptions, token: Missing | None) -> Preview:
+def _preview(queue: Queue, name: str, options: OpenOptions, token: tuple[Missing, ...]) -> Preview:
     patch, journal = queue.patch(name), PublicationJournal(queue)
     known = journal.publication(name, digest=patch.digest)
     pull_request = "" if known.ended else known.reference
     body: Body | None = None
-    with contextlib.suppress(ContribbotError):  # the gate says why
+    attestation: tuple[Missing, ...] = ()
+    try:
         body = make_body(queue, name)
+        require(queue, body)
+    except ContribbotError as error:
+        then = f"{error.hint}, in a terminal" if isinstance(error, AttestationError) else error.hint
+        attestation = (Missing(what="attestation", why=error.message, next=then),)
     gate = judge(queue, name, None, body=body)
     state: Literal["draft", "open", "to be opened"] = "draft"
     if options.ready or (pull_request and known.state == "open"):
@@ -102,8 +87,15 @@ def _preview(queue: Queue, name: str, options: OpenOptions, token: Missing | Non
     elif options.handoff and not pull_request:
         state = "to be opened"
     below = (low for low in queue.below(name) if journal.publication(low).state not in _UPSTREAM)
-    series = [queue.patch(part) for part in (*below, name)]
-    unasked = _unasked(gate, fork=known.fork)
+    commits = (
+        PreviewCommit(
+            patch=part,
+            subject=read_mail(file).subject,
+            files=tuple(dict.fromkeys(touched.path for touched in touched_files([file]))),
+        )
+        for part in (*below, name)
+        for file in queue.patch(part).files
+    )
     return Preview(
         patch=name,
         upstream=gate.repository,
@@ -115,8 +107,8 @@ def _preview(queue: Queue, name: str, options: OpenOptions, token: Missing | Non
         title=body.title if body else patch.spec.title,
         body=body,
         gate=gate,
-        commits=tuple(_commit(part, file) for part in series for file in part.files),
-        missing=tuple(filter(None, (*_failing(gate), token, *unasked, _attestation(queue, name)))),
+        commits=tuple(commits),
+        missing=(*_failing(gate), *token, *_unasked(gate, fork=known.fork), *attestation),
     )
 
 
