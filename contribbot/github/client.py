@@ -79,7 +79,7 @@ class GitHub:
     def run(self, repository: str, run_id: int) -> WorkflowRun:
         """Return a handle."""
         url = f"{slug(repository)}/actions/runs/{run_id:d}"
-        parts = {f"{part}_url": f"{url}/{part}" for part in ("jobs", "artifacts", "cancel")}
+        parts = {f"{part}_url": f"{url}/{part}" for part in ("jobs", "artifacts")}
         return self._handle(WorkflowRun, url, **parts)
 
     def _handle(self, kind: type[K], url: str, **attributes: str) -> K:

@@ -50,49 +50,13 @@ def dispatch(request: Request) -> Answer | Json:
     run = add_run(request.state, where, name, ref, event="workflow_dispatch",
                   actor=request.who, title=title or document["name"])  # fmt: skip
     run.inputs = given
-    if actions_of(where).delay or not body.get("return_run_details"):
+    if actions_of(where).silent or not body.get("return_run_details"):
         return Answer(204)
     return {"workflow_run_id": run.id, "run_url": f"{where.api}/actions/runs/{run.id}",
             "html_url": _page(run)}  # fmt: skip
 
 
-@Route("GET", f"{_WORKFLOW}/runs", "ReposOwnerRepoActionsWorkflowsWorkflowIdRunsGetResponse200",
-       rows="WorkflowRun", inside="workflow_runs",
-       query=("branch", "event", "status"))  # fmt: skip
-def list_runs(request: Request) -> list[Json]:
-    own, query = actions_of(request.repository()), request.query
-    name = request.parameters["workflow_id"]
-    if name not in own.workflows:
-        raise not_found()
-    runs = []
-    for run in reversed(own.runs.values()):
-        if run.hidden:
-            run.hidden -= 1
-        elif (
-            query.get("branch", run.head_branch) == run.head_branch
-            and query.get("event", run.event) == run.event
-            and query.get("status", run.status) in {run.status, run.conclusion}
-            and run.workflow_id == own.workflows[name]
-        ):
-            runs.append(run)
-    return [_show_run(run) for run in runs]
-
-
 Route("GET", _RUN, "WorkflowRun")(lambda it: _show_run(_run(it)))
-
-
-@Route("POST", f"{_RUN}/cancel", scopes=("repo",), permission="actions")
-def cancel_run(request: Request) -> Answer:
-    run = _run(request)
-    if run.status == "completed":
-        raise GitHubFault(409, "Cannot cancel a workflow run that is completed.")
-    run.updated_at = request.state.clock.now()
-    run.status, run.conclusion = "completed", "cancelled"
-    for job in run.jobs:
-        if job.status != "completed":
-            job.status, job.conclusion = "completed", "cancelled"
-            job.completed_at = run.updated_at
-    return Answer(202, {})
 
 
 @Route(
@@ -114,10 +78,7 @@ def list_jobs(request: Request) -> list[Json]:
             "Job", job, run_id=run.id, run_attempt=job.attempt, head_sha=run.head_sha,
             url=f"{run.repository.api}/actions/jobs/{job.id}", labels=[*job.labels],
             html_url=f"{_page(run)}/job/{job.id}", runner_id=1 if job.runner else None,
-            runner_name=job.runner, steps=[
-                {"name": name, "status": status, "conclusion": conclusion, "number": number}
-                for number, (name, status, conclusion) in enumerate(job.steps, start=1)
-            ],
+            runner_name=job.runner, steps=[],
         ) for job in jobs
     ]  # fmt: skip
 
@@ -136,7 +97,7 @@ def list_artifacts(request: Request) -> list[Json]:
     origin: Json = {"id": run.id, "head_branch": run.head_branch, "head_sha": run.head_sha}
     return [
         render.shown(
-            "Artifact", it, size_in_bytes=it.size, url=f"{url}/{it.id}", workflow_run=origin,
+            "Artifact", it, size_in_bytes=len(it.stored), url=f"{url}/{it.id}", workflow_run=origin,
             archive_download_url=f"{url}/{it.id}/zip", updated_at=it.created_at,
             expires_at=it.created_at,
         ) for it in run.artifacts[::-1] if request.query.get("name") in {None, it.name}
@@ -169,5 +130,5 @@ def _show_run(run: Run) -> Json:
         run_attempt=run.attempt, url=here, html_url=_page(run), run_started_at=run.created_at,
         repository=render.minimal(run.repository), head_repository=head,
         display_title=run.title,
-        **{f"{part}_url": f"{here}/{part}" for part in ("jobs", "artifacts", "cancel")},
+        **{f"{part}_url": f"{here}/{part}" for part in ("jobs", "artifacts")},
     )  # fmt: skip

@@ -6,7 +6,6 @@ A run does nothing by itself: a test says what its jobs do, as runners would.
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import http.server
 import secrets
 import threading
@@ -28,14 +27,7 @@ class Artifact:
     name: str
     stored: bytes
     created_at: str
-    size: int = 0
-    digest: str | None = None
     expired: bool = False
-    run_id: int = 0
-
-    def __post_init__(self) -> None:
-        self.size = self.size or len(self.stored)
-        self.digest = self.digest or f"sha256:{hashlib.sha256(self.stored).hexdigest()}"
 
 
 @dataclass(eq=False)
@@ -50,8 +42,6 @@ class RunJob:
     runner: str | None = None
     labels: tuple[str, ...] = ("ubuntu-24.04",)
     attempt: int = 1
-    #: Name, status and conclusion of each step.
-    steps: tuple[tuple[str, str, str | None], ...] = ()
 
 
 @dataclass(eq=False)
@@ -74,17 +64,14 @@ class Run:
     inputs: dict[str, str] = field(default_factory=dict)
     jobs: list[RunJob] = field(default_factory=list)
     artifacts: list[Artifact] = field(default_factory=list)
-    #: Lists of runs that are answered before it is in one, as on GitHub.
-    hidden: int = 0
 
 
 @dataclass
 class ActionsState:
     runs: dict[int, Run] = field(default_factory=dict)
     workflows: dict[str, int] = field(default_factory=dict)
-    #: Lists of runs before a new run is in them; then its number is not told either, as by
-    #: older servers.
-    delay: int = 0
+    #: Whether a dispatch tells no number, as by older servers.
+    silent: bool = False
     storage: Storage | None = None
 
 
@@ -108,7 +95,7 @@ def add_run(
         id=state.next_id(), repository=repository, path=f".github/workflows/{name}",
         workflow_id=own.workflows.setdefault(name, state.next_id()), head_branch=ref,
         head_sha=sha, event=event, title=title, actor=actor, created_at=now, updated_at=now,
-        hidden=own.delay, head_repository=repository,
+        head_repository=repository,
     )  # fmt: skip
     own.runs[run.id] = run
     return run
@@ -134,22 +121,15 @@ def end_job(state: State, job: RunJob, conclusion: str, *, seconds: int = 60) ->
 
 def upload(state: State, run: Run, name: str, content: bytes) -> Artifact:
     """Add an artifact, as a job's last step does."""
-    run.artifacts.append(Artifact(state.next_id(), name, content, state.clock.now(), run_id=run.id))
+    run.artifacts.append(Artifact(state.next_id(), name, content, state.clock.now()))
     return run.artifacts[-1]
 
 
 class Storage(http.server.ThreadingHTTPServer):
-    """The server that artifacts are fetched from, at signed addresses; not GitHub's own.
-
-    Attributes:
-        seen: The headers of each request, and its path.
-        faults: Answers 500 so many times.
-    """
+    """The server that artifacts are fetched from, at signed addresses; not GitHub's own."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Download)
-        self.seen: list[tuple[str, dict[str, str]]] = []
-        self.faults = 0
         self.stored: dict[str, bytes] = {}
 
     def address(self, artifact: Artifact) -> str:
@@ -174,13 +154,9 @@ class _Download(http.server.BaseHTTPRequestHandler):
     server: Storage
 
     def do_GET(self) -> None:
-        parts = urlsplit(self.path)
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.seen.append((parts.path, headers))
-        content = self.server.stored.pop(parse_qs(parts.query)["sig"][0], None)
+        key = parse_qs(urlsplit(self.path).query)["sig"][0]
+        content = self.server.stored.pop(key, None)
         status = 200 if content is not None else 403
-        if self.server.faults:
-            self.server.faults, status, content = self.server.faults - 1, 500, None
         self.send_response(status)
         self.send_header("Content-Length", str(len(content or b"")))
         self.end_headers()

@@ -223,7 +223,7 @@ def test_a_plan_of_other_runners_or_none(home: Home) -> None:
     (each,) = home.run.artifacts
     home.run.artifacts = []
     assert "its plan: no such artifact" in home.collect().err
-    each.stored, each.digest = packed({"plan.json": b"[]"}), None
+    each.stored = packed({"plan.json": b"[]"})
     home.run.artifacts = [each]
     assert "its plan: : Input should be an object" in home.collect().err
 

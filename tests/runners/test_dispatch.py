@@ -133,7 +133,7 @@ def test_a_workflow_that_is_not_there(ranged: Ranged, github: GitHub) -> None:
 
 
 def test_a_server_that_does_not_tell_the_number(desk: Desk) -> None:
-    actions_of(desk.home.repository).delay = 1
+    actions_of(desk.home.repository).silent = True
     said = desk()
     assert said.code == ExitCode.MACHINE
     assert "--resume RUN" in said.err
