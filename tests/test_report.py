@@ -268,13 +268,6 @@ def test_failures_come_first(proved: Path, toy: Toy, program: Program) -> None:
     assert heads == ["reproduce on cpu failed", "contribbot verify bare makes one",
                      "2 fail \u2192 2 pass (CPU)"]  # fmt: skip
     assert 'href="https://github.com/example/toy/pull/7">example/toy#7</a> draft' in index
-    labels = re.findall(r'id="show\d">([\w ]+) <small>(\d)', index)
-    assert labels == [
-        ("refuted", "1"),
-        ("no fresh record", "1"),
-        ("proved", "1"),
-        ("toy", "3"),
-    ]  # none names a target of AMD's
 
 
 class Elements(HTMLParser):
@@ -439,16 +432,6 @@ def test_the_first_page_by_keyboard(
     everything, heads = browser.execute_script(_ROWS)
     assert len(everything) == PATCHES
     assert heads == ["state", "headline", "CPU", "CUDA", "AMD", "compiled", "emulated", "date"]
-    # The link to the content, then the filter: arrows choose, and it is one stop.
-    press(Keys.TAB, Keys.TAB, Keys.ARROW_LEFT)
-    shown, _ = browser.execute_script(_ROWS)
-    chosen = browser.switch_to.active_element.find_element("xpath", "..").text.split()[0]
-    queue = load_queue(tracked_queue())
-    theirs = [name for name in queue.own if queue.specs[name].upstream == chosen]
-    assert theirs
-    assert sorted(shown) == sorted(theirs)
-    press(Keys.ARROW_RIGHT)
-    assert browser.execute_script(_ROWS)[0] == everything
     # Every cell that leads somewhere, and what is beneath a row, is reached and opened.
     for _ in range(12):
         press(Keys.TAB)

@@ -147,9 +147,6 @@ def _rendered(survey: Survey) -> dict[str, bytes]:
     """Return every file of the report; nothing is written yet."""
     environment = page_environment()
     stories = sorted(survey.stories, key=lambda story: story.urgency)
-    # Verdicts first, upstreams last.
-    places = zip(*(story.labels for story in stories), strict=True)
-    labels = Counter(label for place in places for label in place if label)
     on_amd = any(
         entry.result.target.startswith("gfx")
         for story in stories
@@ -162,7 +159,6 @@ def _rendered(survey: Survey) -> dict[str, bytes]:
         "web": find_server().web,
         "with_tests": RAN,
         "on_amd": on_amd,
-        "labels": labels,
         "stories": stories,
         "places": tuple(PLACES),
     }

@@ -18,7 +18,7 @@ from contribbot.model.record import FailureRecord
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.superseded import superseded_words
-from contribbot.report.coverage import CellLine, Mark, TargetCell, cell_of, place_of, places_of
+from contribbot.report.coverage import CellLine, TargetCell, cell_of, place_of, places_of
 from contribbot.verify.evidence import Record, Source, State, refutations
 from contribbot.verify.patch_verdict import (
     open_targets,
@@ -120,19 +120,6 @@ class PatchStory:
     line: str
     #: The worst state of the records, if one is not fresh: tampered before stale.
     trouble: str
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Words by which a list of patches is narrowed; empty words are left out."""
-        amd = self.row.places[2]
-        return (
-            self.verdict,
-            self.trouble,
-            "superseded" * bool(self.row.superseded and not self.row.turned_down),
-            "turned down" * self.row.turned_down,
-            "not run on AMD" * (amd.asked and amd.mark is Mark.OPEN),
-            self.row.upstream,
-        )
 
     @property
     def urgency(self) -> tuple[bool, int, bool]:

@@ -14,7 +14,6 @@ from tests.github.state import Repository
 from tests.github.wire import REPO, Answer, GitHubFault, Request, Route, UnmodelledError, not_found
 
 _GIT: Final = f"{REPO}/git"
-_COMMIT: Final = f"{REPO}/commits/{{ref}}"
 #: Beyond it the contents come without their text, in bytes.
 _LARGE: Final = 1024 * 1024
 

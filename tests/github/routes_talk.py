@@ -245,7 +245,7 @@ def search_issues(request: Request) -> list[Json]:
     pulling.settle(request.state, where)
     issues = [issue for issue in where.issues.values() if _fits(issue, terms)]
     issues.sort(key=operator.attrgetter("created_at"), reverse=True)
-    request.around["incomplete_results"] = request.state.gives_up(text)
+    request.around["incomplete_results"] = False
     return [render.issue(issue) | {"score": 1.0} for issue in issues]
 
 

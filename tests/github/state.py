@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -240,7 +240,6 @@ class State:
         self.forks_ready_after = 0  # polls of a new fork that answer 404
         self.mergeable_at_once = True  # else null at the first GET after a change, as on GitHub
         self.missing_scope_status: Literal[403, 404] = 403
-        self.gives_up: Callable[[str], bool] = lambda _query: False  # a search takes too long
         self.rate_limits = {"core": 5000, "search": 30, "graphql": 5000}
 
     def next_id(self) -> int:
