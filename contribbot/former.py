@@ -8,7 +8,7 @@ from typing import Final
 #: By the command's full name, such as `numerics floor`.
 COMMANDS: Final[Mapping[str, str]] = {
     "numerics floor": "judge by the same precision's own error: a [[numerics]] (docs/numerics.md)",
-    "reproducer": "`contribbot body` has the text; `reproducer` in [contribution], lines to paste",
+    "reproducer": "`contribbot body NAME` has the text; `reproducer` in patch.toml, lines to paste",
     "runners workflows pin": "`uv pip compile --generate-hashes` writes the file: docs/runners.md",
     "runners workflows run": "jobs run `contribbot verify`: install the workflows again with "
     "`contribbot runners workflows install`",
