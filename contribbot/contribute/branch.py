@@ -23,9 +23,15 @@ from contribbot.git.repository import (
     find,
     write_commits,
 )
-from contribbot.github import git_data
-from contribbot.github.fields import may_push
-from contribbot.github.git_data import FOLDER, SUBMODULE, TreeEntry, head_of
+from contribbot.github.objects import (
+    FOLDER,
+    SUBMODULE,
+    TreeEntry,
+    head_of,
+    may_push,
+    read_blobs,
+    read_tree,
+)
 from contribbot.github.refusals import WORKFLOW_HINT
 from contribbot.model.lifecycle import ConflictSide, Text
 from contribbot.model.patch import Patch
@@ -185,7 +191,7 @@ class _Base:
         self, store: Store, pin: str, paths: Sequence[str], github: GitHub, place: Place
     ) -> None:
         upstream = github.repository(place.upstream)
-        there = git_data.read_tree(upstream, place.tip.tree, paths)
+        there = read_tree(upstream, place.tip.tree, paths)
         with store.open() as repo:
             old = repo.commit(pin).tree
             known = {
@@ -205,7 +211,7 @@ class _Base:
         blobs = dict.fromkeys(new.sha for new in different.values() if new.mode != SUBMODULE)
         with store.exclusive():
             missing = [blob for blob in blobs if not store.has(blob)]
-            for content in git_data.read_blobs(upstream, missing).values():
+            for content in read_blobs(upstream, missing).values():
                 store.git("hash-object", "-w", "--stdin", stdin=content)
             commit = NewCommit(pin, _IDENTITY, _IDENTITY, b"base\n", entries=entries)
             ((self.commit, _),) = write_commits(store, [commit], dates="raw")

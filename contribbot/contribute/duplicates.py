@@ -17,7 +17,7 @@ from contribbot.contribute.publication import PublicationJournal
 from contribbot.errors import GitHubError
 from contribbot.files import make_private, write_atomically
 from contribbot.git.patch_format import parse, path_of, touched_files
-from contribbot.github.fields import is_pull, login_of, place_of
+from contribbot.github.objects import is_pull, login_of, place_of
 from contribbot.markdown import clean, line_of
 from contribbot.queue.load import Queue
 

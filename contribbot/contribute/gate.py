@@ -55,8 +55,7 @@ from contribbot.errors import (
 )
 from contribbot.git.patch_format import Mail, read_mail, touched_files
 from contribbot.git.repository import git_environment
-from contribbot.github.fields import is_pull, may_push, place_of
-from contribbot.github.git_data import read_file
+from contribbot.github.objects import is_pull, may_push, place_of, read_file
 from contribbot.markdown import line_of
 from contribbot.model.patch import Patch
 from contribbot.queue import toml_edit

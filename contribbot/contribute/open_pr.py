@@ -44,7 +44,7 @@ from contribbot.errors import (
 )
 from contribbot.files import lock, make_private, write_atomically
 from contribbot.git.pins.source import Progress, Silent
-from contribbot.github.git_data import head_of
+from contribbot.github.objects import head_of
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import history

@@ -19,7 +19,7 @@ from github.WorkflowRun import WorkflowRun
 
 from contribbot.errors import GitHubError, UncertainError
 from contribbot.github.auth import Server, Token, find_server, find_token
-from contribbot.github.fields import name_of, whole
+from contribbot.github.objects import name_of, whole
 from contribbot.github.refusals import REFUSED, clean_line
 from contribbot.github.requester import Requester, Waits, shaped
 

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from contribbot.errors import GitHubError, NotFoundError, RateLimitError
-from contribbot.github.fields import login_of, whole
+from contribbot.github.objects import login_of, whole
 
 if TYPE_CHECKING:
     from github.PullRequest import PullRequest

@@ -27,7 +27,7 @@ from contribbot.errors import (
 from contribbot.git.repository import ask_git
 from contribbot.github.auth import Server, find_server
 from contribbot.github.client import GitHub, connect
-from contribbot.github.fields import name_of, whole
+from contribbot.github.objects import name_of, whole
 from contribbot.github.refusals import clean_line
 from contribbot.model.base import Many, Model
 from contribbot.queue.load import Queue

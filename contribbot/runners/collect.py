@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from contribbot.errors import ContribbotError, ExitCode, UsageError
 from contribbot.files import lock, write_atomically
 from contribbot.github.auth import Server
-from contribbot.github.fields import whole
+from contribbot.github.objects import whole
 from contribbot.model.base import Loose, Many, Model
 from contribbot.model.evidence import (
     HOST_TARGETS,

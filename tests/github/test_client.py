@@ -8,7 +8,7 @@ import pytest
 
 from contribbot.errors import GitHubError, NotFoundError
 from contribbot.github.client import GitHub as Client
-from contribbot.github.git_data import TreeEntry, head_of, read_blobs, read_file, read_tree
+from contribbot.github.objects import TreeEntry, head_of, read_blobs, read_file, read_tree
 from tests.github.gitdata import blob_id
 from tests.github.ours import client
 from tests.github.world import FILES, World, run_git

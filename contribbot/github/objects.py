@@ -1,4 +1,4 @@
-"""git's objects, as they are read from GitHub."""
+"""PyGithub's objects: attributes that may be missing, and git's trees and blobs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,57 @@ import base64
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from contribbot.errors import GitHubError, NotFoundError, RefusedError
 
 if TYPE_CHECKING:
     from github.ContentFile import ContentFile
     from github.GitBlob import GitBlob
+    from github.GithubObject import CompletableGithubObject
     from github.GitTree import GitTree
+    from github.Issue import Issue
+    from github.NamedUser import NamedUser
+    from github.Organization import Organization
     from github.Repository import Repository
+
+    K = TypeVar("K", bound=CompletableGithubObject)
 
 FOLDER: Final = "040000"
 SUBMODULE: Final = "160000"
+
+
+def login_of(user: NamedUser | Organization | None) -> str | None:
+    """Return the login of an account; None for a deleted account."""
+    return None if user is None else user.login
+
+
+def name_of(repository: Repository | None) -> str | None:
+    """Return `owner/name` of a repository; None for a deleted repository."""
+    return None if repository is None else repository.full_name
+
+
+def place_of(issue: Issue) -> str:
+    """Return `owner/name` of the repository that an issue or pull request is in."""
+    return "/".join(issue.html_url.split("/")[-4:-2])
+
+
+def is_pull(issue: Issue) -> bool:
+    """Return whether an issue is a pull request."""
+    return issue.raw_data.get("pull_request") is not None
+
+
+def may_push(repository: Repository) -> bool:
+    """Return whether the account may write to a repository, as far as GitHub says."""
+    return bool((repository.raw_data.get("permissions") or {}).get("push"))
+
+
+def whole(objects: Iterable[K]) -> tuple[K, ...]:
+    """Return the objects of a list as complete, so that PyGithub asks for none again."""
+    items = tuple(objects)
+    for item in items:
+        item._set_complete()  # noqa: SLF001  there is no public way to say it
+    return items
 
 
 @dataclass(frozen=True)
