@@ -286,13 +286,7 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
         what = f"{', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'}"
         hint = "write it; it becomes the text of the pull request"
         raise UnwrittenError(f"{name}: {what} not written yet", hint=hint)
-    return Evidence(
-        patch,
-        tuple(queue.below(name)),
-        waits_for(queue, name),
-        sources,
-        figures,
-    )
+    return Evidence(patch, tuple(queue.below(name)), waits_for(queue, name), sources, figures)
 
 
 def _proves(record: Record) -> bool:
@@ -611,11 +605,9 @@ def pace(slowest: float, fastest: float) -> str:
     if fastest < 1 - _SAME:
         return f"slower by {low} %" if low == high else f"slower by {low} to {high} %"
     if slowest < 1 - _SAME:
-        return (
-            f"up to {high} % slower"
-            if fastest == 1
-            else (f"from {high} % slower to {factor(fastest)} the speed")
-        )
+        if fastest == 1:
+            return f"up to {high} % slower"
+        return f"from {high} % slower to {factor(fastest)} the speed"
     slow, fast = factor(slowest), factor(fastest)
     if slow == fast:
         return f"{fast} the speed"

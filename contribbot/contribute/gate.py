@@ -298,16 +298,12 @@ def check_superseded(case: GateCase) -> Observation:
 def check_title(case: GateCase) -> Observation:
     """The title matches the upstream's pattern."""
     title, pattern = case.patch.spec.title, case.rules.title
-    if not pattern:
-        usual = case.rules.title_hint
-        return (
-            RuleCode.USUAL_TITLE(title=title, usual=usual)
-            if usual
-            else RuleCode.ANY_TITLE(title=title)
-        )
-    if re.search(pattern, title):
-        return RuleCode.TITLE(title=title)
-    return RuleCode.OTHER_TITLE(title=title, form=case.rules.title_hint or pattern)
+    usual = case.rules.title_hint
+    if pattern:
+        code = RuleCode.TITLE if re.search(pattern, title) else RuleCode.OTHER_TITLE
+    else:
+        code = RuleCode.USUAL_TITLE if usual else RuleCode.ANY_TITLE
+    return code(title=title, usual=usual or pattern)
 
 
 def _no_person(name: str, email: str) -> NoPerson | None:
@@ -484,12 +480,8 @@ def check_speed(case: GateCase) -> Observation | None:
     timed = case.body.timed
     if matching := tuple(target for target in timed if target.startswith("gfx") or not amd):
         return RuleCode.TIMED(targets=matching)
-    place = "an AMD GPU" if amd else "a GPU"
-    return (
-        RuleCode.TIMED_ELSEWHERE(place=place, targets=timed)
-        if timed
-        else RuleCode.NOT_TIMED(place=place)
-    )
+    code = RuleCode.TIMED_ELSEWHERE if timed else RuleCode.NOT_TIMED
+    return code(place="an AMD GPU" if amd else "a GPU", targets=timed)
 
 
 def check_end_to_end(case: GateCase) -> Observation | None:
@@ -505,9 +497,8 @@ def check_end_to_end(case: GateCase) -> Observation | None:
 def check_size(case: GateCase) -> Observation:
     """The change is small enough to be read at once."""
     lines = changed_lines(case.patch, case.rules)
-    return (
-        RuleCode.SMALL(lines=lines) if lines <= _LINES else RuleCode.LARGE(lines=lines, most=_LINES)
-    )
+    code = RuleCode.SMALL if lines <= _LINES else RuleCode.LARGE
+    return code(lines=lines, most=_LINES)
 
 
 def check_style(case: GateCase) -> Observation | None:
@@ -643,11 +634,8 @@ def _behind(case: GateCase) -> Observation:
     base = case.repository.default_branch
     head = f"{known.fork.partition('/')[0]}:{known.branch}"
     try:
-        comparison = case.ask(
-            lambda github: github.repository(repository).compare(
-                base, head, comparison_commits_per_page=1
-            )
-        )
+        upstream = case.ask(lambda github: github.repository(repository))
+        comparison = case.ask(lambda _: upstream.compare(base, head, comparison_commits_per_page=1))
     except NotFoundError:
         return RuleCode.NO_BRANCH(fork=known.fork, branch=known.branch)
     if not comparison.behind_by:
@@ -694,10 +682,8 @@ def judge(
     patch = queue.patch(name)
     if not patch.files:
         raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
-    moment, rules = (
-        now or datetime.now(UTC).replace(microsecond=0),
-        rules_of(queue, patch.spec.upstream),
-    )
+    moment = now or datetime.now(UTC).replace(microsecond=0)
+    rules = rules_of(queue, patch.spec.upstream)
     case = GateCase(queue, patch, rules, github, moment, text=body)
     rows = tuple(judge_rule(rule, case) for rule in RULES)
     return Gate(

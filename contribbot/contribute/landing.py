@@ -83,9 +83,8 @@ def judge_landing(
     def reaches(commit: str) -> bool:
         """Return whether the default branch has a commit."""
         try:
-            comparison = upstream.compare(
-                pull.default_branch, commit, comparison_commits_per_page=1
-            )
+            base = pull.default_branch
+            comparison = upstream.compare(base, commit, comparison_commits_per_page=1)
         except NotFoundError as error:
             # So new that not all of GitHub has it, or of a fork that is gone: nobody says "closed".
             why = f"whether {line_of(pull.default_branch)} has {commit[:_SHORT]} is not known"
@@ -128,11 +127,9 @@ def _reverted_revert(
     if revert.state != "merged":
         return landing
     back = judge_landing(github, repository, revert, depth - 1)
-    return (
-        replace(back, fate=LandingFate.LANDED, commit=back.revert, revert="")
-        if back.revert
-        else landing
-    )
+    if not back.revert:
+        return landing
+    return replace(back, fate=LandingFate.LANDED, commit=back.revert, revert="")
 
 
 def _merged(repository: str, pull: PullState, *, reached: bool) -> Landing:

@@ -95,7 +95,7 @@ class RuleCode(enum.Enum):
     TITLE = PASSED, "{title}"
     ANY_TITLE = PASSED, "{title} (the upstream has no pattern)"
     USUAL_TITLE = PASSED, "{title} (the upstream has no pattern; usual: {usual})"
-    OTHER_TITLE = FAILED, "{title}: not in the form {form}", "change `title` in patch.toml"
+    OTHER_TITLE = FAILED, "{title}: not in the form {usual}", "change `title` in patch.toml"
 
     SIGNED_BY_NO_PERSON = FAILED, "signed off by nobody: {why}", f"{_SIGN} --reset-author"
     NOT_SIGNED = FAILED, "no Signed-off-by of the author {author} in {file}", _SIGN

@@ -57,11 +57,9 @@ def repository_of(folder: Path, server: Server, environment: Mapping[str, str] =
         if parts and parts["host"].casefold() == server.host.casefold():
             name = parts["path"]
     if not _NAME.fullmatch(name):
-        what = (
-            f"{name}: not a repository, owner/name"
-            if name
-            else (f"{folder}: its git repository has no remote origin at {server.host}")
-        )
+        what = f"{name}: not a repository, owner/name"
+        if not name:
+            what = f"{folder}: its git repository has no remote origin at {server.host}"
         raise UsageError(what, hint="name it: export GITHUB_REPOSITORY=OWNER/NAME")
     return name
 
