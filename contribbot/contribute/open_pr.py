@@ -514,20 +514,9 @@ class _Opening:
             return
         words = {"draft": "a draft", "open": "open"}[now]
         opened = "was opened as a draft" if pull.draft else "was opened"
-        event = PullRequestEvent(
-            time=history.now(),
-            summary=f"{reference} {opened if new else f'is {words} now'}",
-            reference=reference,
-            state=now,
-            fork=self.place.fork,
-            branch=self.branch,
-            head=known.head or None,
-            base=known.base or None,
-            digest=known.digest or None,
-            below=dict(known.below),
-            version=known.version or None,
-        )
-        self.run.journal.note(self.name, event)
+        summary = f"{reference} {opened if new else f'is {words} now'}"
+        event = {"time": history.now(), "summary": summary, "reference": reference, "state": now}
+        self.run.journal.note(self.name, PullRequestEvent.model_validate({**event, **self.where}))
 
 
 def _added(pull: PullRequest, texts: frozenset[str]) -> str:

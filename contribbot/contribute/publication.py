@@ -38,7 +38,6 @@ class Publication:
     base: str = ""
     digest: str = ""
     below: Mapping[str, str] = field(default_factory=dict)
-    version: int = 0
     reference: str = ""
     state: str = ""
     handed_off: bool = False
@@ -106,16 +105,21 @@ def _fold(was: Publication, event: IntentEvent | DoneEvent | PullRequestEvent) -
     now = replace(was, texts=_with(was.texts, event.text))
     if isinstance(event, PullRequestEvent):
         left = tuple(intent for intent in was.open if intent.what != PULL)
-        now = replace(_placed(now, event), reference=event.reference, state=event.state, open=left)
         # A head that follow saw may be somebody else's commit: only what we meant to push is ours.
-        return _pushed(now, event) if event.head in was.heads and event.digest else now
+        return replace(_placed(now, event), reference=event.reference, state=event.state, open=left)
     left = tuple(i for i in was.open if (i.what, i.key) != (event.what, event.key))
     if isinstance(event, IntentEvent):
         return replace(now, open=(*left, event), heads=_with(was.heads, event.head))
     now = replace(now, open=left)
     if event.what == BRANCH:
-        now = replace(now, heads=_with(was.heads, event.head), below={})
-        return _pushed(_placed(now, event), event)
+        return replace(
+            _placed(now, event),
+            heads=_with(was.heads, event.head),
+            head=event.head or was.head,
+            base=event.base or was.base,
+            below=event.below or {},
+            digest=event.digest or was.digest,
+        )
     if event.what == HANDOFF:
         return replace(now, handed_off=True)
     return now
@@ -123,19 +127,6 @@ def _fold(was: Publication, event: IntentEvent | DoneEvent | PullRequestEvent) -
 
 def _placed(was: Publication, event: DoneEvent | PullRequestEvent) -> Publication:
     return replace(was, fork=event.fork or was.fork, branch=event.branch or was.branch)
-
-
-def _pushed(was: Publication, event: DoneEvent | PullRequestEvent) -> Publication:
-    """Return the published state after a push."""
-    below = was.below if event.below is None else event.below
-    return replace(
-        was,
-        head=event.head or was.head,
-        base=event.base or was.base,
-        below=below,
-        digest=event.digest or was.digest,
-        version=event.version or was.version,
-    )
 
 
 def _with(known: frozenset[str], item: str | None) -> frozenset[str]:
