@@ -96,7 +96,7 @@ def _read_pull(repository: str, number: int) -> bytes:
     from contribbot.github.client import connect  # noqa: PLC0415  only this asks GitHub
 
     with connect() as github:
-        return github.diff(repository, number, commits=True)
+        return github.mails(repository, number)
 
 
 def _read_stdin() -> bytes:

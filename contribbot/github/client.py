@@ -23,8 +23,8 @@ from contribbot.github.objects import name_of, whole
 from contribbot.github.refusals import REFUSED, clean_line
 from contribbot.github.requester import Requester, Waits, shaped
 
-#: Bytes of a diff; GitHub gives no larger ones.
-_DIFF: Final = 64 * 1024 * 1024
+#: Bytes of a pull request's commits; GitHub gives no larger ones.
+_MAILS: Final = 64 * 1024 * 1024
 K = TypeVar("K", bound=CompletableGithubObject)
 
 
@@ -96,10 +96,10 @@ class GitHub:
                 pulls.append(pull)
         return tuple(sorted(pulls, key=lambda pull: pull.number, reverse=True))
 
-    def diff(self, repository: str, number: int, *, commits: bool = False) -> bytes:
-        """Return the diff of a pull request, or its commits as `git format-patch` writes them."""
-        accept = f"application/vnd.github.v3.{'patch' if commits else 'diff'}"
-        return self.requester.fetch(f"{slug(repository)}/pulls/{number:d}", _DIFF, accept)
+    def mails(self, repository: str, number: int) -> bytes:
+        """Return the commits of a pull request, as `git format-patch` writes them."""
+        path, accept = f"{slug(repository)}/pulls/{number:d}", "application/vnd.github.v3.patch"
+        return self.requester.fetch(path, _MAILS, accept)
 
     def search(self, query: str, limit: int = 30) -> Search:
         """Return issues and pull requests that a search finds, best first."""

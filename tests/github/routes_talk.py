@@ -100,11 +100,10 @@ def _full(request: Request, pull: Pull) -> Json:
 @Route("GET", _PULL, "PullRequest")
 def get_pull(request: Request) -> Answer | Json:
     pull = _pull(request)
-    for kind, read in (("diff", pull.base.git.diff), ("patch", pull.base.git.series)):
-        media = f"application/vnd.github.v3.{kind}"
-        if media in request.headers.get("accept", ""):
-            headers = {"Content-Type": f"{media}; charset=utf-8"}
-            return Answer(raw=read(pull.part, pull.head_sha), headers=headers)
+    media = "application/vnd.github.v3.patch"
+    if media in request.headers.get("accept", ""):
+        headers = {"Content-Type": f"{media}; charset=utf-8"}
+        return Answer(raw=pull.base.git.series(pull.part, pull.head_sha), headers=headers)
     return _full(request, pull)
 
 

@@ -103,7 +103,7 @@ def test_a_download_that_leads_nowhere_ends(head: str, words: str) -> None:
         pytest.raises(GitHubError, match=words) as caught,
         client(base, "ghp_x", waits=waits) as ours,
     ):
-        ours.diff("o/n", 1)
+        ours.mails("o/n", 1)
     assert caught.value.hint
 
 
@@ -145,7 +145,7 @@ def test_an_answer_that_drips_ends_by_the_deadline(
         with pytest.raises(UncertainError, match="no answer in time: nobody knows"):
             ours.pull("o/n", 1).create_issue_comment("Hello")
         with pytest.raises(GitHubError, match="GET /repos/o/n/pulls/1: no answer in time"):
-            ours.diff("o/n", 1)
+            ours.mails("o/n", 1)
     assert time.monotonic() - began < 10
 
 
