@@ -89,8 +89,8 @@ class Figure:
         self.message = next((line for line in lines if line), "")
         #: The cells of a grid: how many were judged; whether results were compared bit by bit, and
         #: none differs on either tree; the largest error with and without the change, as a multiple
-        #: of what decides; in how many the base gives NaN or infinity, and whether it gives no
-        #: result at all.
+        #: of what decides; whether a floor stands in for that somewhere; in how many the base gives
+        #: NaN or infinity, and whether it gives no result at all.
         judged = self.numerics
         base, patched = (judged.cells.base, judged.cells.patched) if judged else ((), ())
         kinds = {output.kind for cell in (*base, *patched) for output in cell.outputs}
@@ -100,6 +100,11 @@ class Figure:
         self.worst, self.worst_before = (
             max((output.ratio or 0.0 for cell in cells for output in cell.outputs), default=0.0)
             for cells in (patched, base)
+        )
+        self.by_floor = any(
+            output.by_floor and output.ratio is not None
+            for cell in patched
+            for output in cell.outputs
         )
         self.spoiled = sum(cell.non_finite > 0 for cell in base)
         self.silent = not any(cell.outputs for cell in base)
