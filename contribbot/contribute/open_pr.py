@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
@@ -140,7 +139,7 @@ class _Run:
         self, queue: Queue, github: GitHub, options: OpenOptions, progress: Progress
     ) -> None:
         self.queue, self.github, self.options, self.progress = queue, github, options, progress
-        self.server = os.environ.get("GITHUB_SERVER_URL") or github.server.web
+        self.server = github.server.web
         self.journal = PublicationJournal(queue)
         self._places: dict[str, tuple[Place, Repository]] = {}
 
@@ -422,7 +421,7 @@ class _Opening:
             return
         text, place, known, done = self.text, self.place, self.known, self.done
         ends = f"{quote(place.tip.name)}...{quote(place.owner)}:{quote(self.branch)}"
-        page = f"{place.server.rstrip('/')}/{place.upstream}/compare/{ends}"
+        page = f"{place.server}/{place.upstream}/compare/{ends}"
         asked = {"expand": "1", "title": text.title, "body": text.text}
         done.url = f"{page}?{urlencode(asked, quote_via=quote)}"
         done.pull_request_was = "handed off"
