@@ -334,7 +334,6 @@ runners matrix --on gfx1 | runners.toml: no such file
 runners dispatch --resume 1 area | --resume starts nothing; name
 runners dispatch area --target gfx1 | runners.toml: no such file
 runners collect | missing argument 'RUN'
-runners workflows install --check --force | --check writes nothing, and --force is for writing
 init plain.txt | plain.txt: not a folder; name an empty folder
 init . | there is a queue already; see it with `contribbot queue list`
 pin add tay v1 | unknown upstream tay (did you mean toy?); known are

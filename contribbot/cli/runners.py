@@ -13,16 +13,15 @@ import typer
 
 from contribbot.cli import command as cli
 from contribbot.cli.refusal import current_settings
-from contribbot.cli.render import Block, Code, Table, append_markdown, count
+from contribbot.cli.render import Block, Table, append_markdown, count
 from contribbot.errors import ExitCode, UsageError
 from contribbot.files import write_named
 from contribbot.markdown import line_of
-from contribbot.runners import workflows as queue_workflows
 from contribbot.runners.actions import JobState, commit_of, connected, start, watch
 from contribbot.runners.collect import CellEnd, CellState, Collected
 from contribbot.runners.collect import collect as collect_run
 from contribbot.runners.plan import CiJob, Plan, make_plan
-from contribbot.runners.workflows import Standing, Workflow, Workflows
+from contribbot.runners.workflows import install as install_workflows
 
 
 @cli.command("runners matrix --on gfx942")
@@ -48,30 +47,12 @@ def matrix(
     return cli.Reply(plan, matrix_lines(plan))
 
 
-@cli.command("runners workflows install --check")
-def install(
-    check: Annotated[
-        bool, cli.flag("--check", "Write nothing; show what differs, and fail if anything does.")
-    ] = False,
-    force: Annotated[bool, cli.flag("--force", "Replace files that were changed by hand.")] = False,
-    branch: Annotated[
-        str,
-        cli.option(
-            "NAME", "The queue's main branch.", default="the installed workflows', else main"
-        ),
-    ] = "",
-) -> cli.Reply:
+@cli.command("runners workflows install")
+def install() -> cli.Reply:
     """Write .github/workflows/ for this queue's runners: verify, rebase, open-pr, emulate."""
-    if check and force:
-        raise UsageError("--check writes nothing, and --force is for writing", hint="give one")
-    queue = cli.open_queue()
-    if check:
-        these = queue_workflows.look(queue, branch=branch)
-    else:
-        these = queue_workflows.install(queue, branch=branch, force=force)
-    lines = workflow_lines(these, written=not check)
-    differ = check and any(each.standing is not Standing.CURRENT for each in these)
-    return cli.Reply(Workflows(written=not check, workflows=these), lines, int(differ))
+    done = install_workflows(cli.open_queue())
+    rows = [f"{it.path}: {'written' if it.changed else 'as it was'}" for it in done.workflows]
+    return cli.Reply(done, rows)
 
 
 @cli.command("runners dispatch rmsnorm --target gfx942")
@@ -257,22 +238,3 @@ def _last_line(plan: Plan) -> str:
 def _listed(names: Sequence[str]) -> str:
     shown, more = ", ".join(names[:_LISTED]), len(names) - _LISTED
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-_DONE: Final = {
-    Standing.CURRENT: "as it was",
-    Standing.MISSING: "written",
-    Standing.OUTDATED: "brought up to date",
-    Standing.EDITED: "written; what was changed by hand is gone",
-}
-
-
-def workflow_lines(workflows: Sequence[Workflow], *, written: bool) -> list[str]:
-    """Return the workflow files that were written, or would be."""
-    if written:
-        return [f"{each.path}: {_DONE[each.standing]}" for each in workflows]
-    return [
-        line
-        for each in workflows
-        for line in (f"{each.path}: {each.standing}", *map(Code, each.diff))
-    ]

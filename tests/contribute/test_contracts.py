@@ -38,7 +38,7 @@ LOCAL: Final = (
     "edit area", "edit area", "refresh area", "edit area --abort", "edit area --abort",
     "status --against v1.1", "rebase v1.1 --dry-run", "rebase v1.1", "verify area",
     "queue diff area", "queue log area", "new other --title Other", "queue list", "show other",
-    "verify other", "runners workflows install --check", "runners dispatch", "runners collect 1",
+    "verify other", "runners workflows install", "runners dispatch", "runners collect 1",
     "follow", "queue retire other --why because", "show nothing", "nothing",
 )  # fmt: skip
 ONLINE: Final = (
