@@ -57,23 +57,6 @@ def device() -> Literal["cpu", "cuda"]:
     return "cuda" if os.environ.get(DEVICE_VARIABLE) == "cuda" else "cpu"
 
 
-def byte_count(*tensors: object) -> int:
-    """Return the bytes that the elements of some tensors take; for `bytes_moved`.
-
-    Args:
-        tensors: Tensors, or lists and tuples of them; anything else counts nothing.
-    """
-    total = 0
-    for tensor in tensors:
-        if isinstance(tensor, list | tuple):
-            total += byte_count(*tensor)
-        else:
-            elements, size = (getattr(tensor, name, None) for name in ("numel", "element_size"))
-            if callable(elements) and callable(size):
-                total += elements() * size()
-    return total
-
-
 @dataclass(frozen=True)
 class Case:
     """One thing whose time is compared between base and patched tree.
@@ -86,8 +69,6 @@ class Case:
         bytes_moved: Bytes that the work must at least read and write, shown as bytes a second.
         flops: Operations of the work (a multiply-add counts two), shown as operations a second.
         not_compared: Ignored; files of the last release state it.
-        control: Whether the case is a yardstick without code of the tree, such as a copy: measured
-            and shown, and the claim is not about it.
         graph: Whether a CUDA (HIP) graph of a call is timed, so that launches do not count. `run`
             must not wait for the GPU. Without meaning on `cpu`.
     """
@@ -98,7 +79,6 @@ class Case:
     bytes_moved: int | None = None
     flops: int | None = None
     not_compared: str = ""
-    control: bool = False
     graph: bool = False
 
     def inputs(self) -> tuple[object, ...]:
@@ -113,4 +93,4 @@ class Case:
         return inputs
 
 
-__all__ = ["Case", "byte_count", "device"]
+__all__ = ["Case", "device"]

@@ -33,7 +33,6 @@ class CaseInfo(Model):
     name: Annotated[str, Field(min_length=1, max_length=200)]
     bytes_moved: Amount | None
     flops: Amount | None
-    control: bool = False
     graph: bool = False
 
 
@@ -166,9 +165,7 @@ class CaseResult:
         return short(patched / base)
 
     def settle(self, verdict: CaseVerdict, text: str, *, lasting: bool = True) -> None:
-        """Set the verdict and the reason; a control stays a control."""
-        if self.info.control:
-            verdict, text = CaseVerdict.CONTROL, f"a control: {text}"
+        """Set the verdict and the reason."""
         self.verdict, self.text, self.lasting = verdict, text, lasting
 
 
@@ -190,9 +187,8 @@ class BenchResult:
 
     @property
     def results(self) -> Results:
-        """The results of all cases that the claim is about: alike, or the first that are not."""
-        cases = (case.results for case in self.cases if not case.info.control)
-        return next((each for each in cases if each != "alike"), "alike")
+        """The results of all cases: alike, or the first that are not."""
+        return next((each.results for each in self.cases if each.results != "alike"), "alike")
 
     @property
     def words(self) -> list[str]:
@@ -314,8 +310,6 @@ def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
     if called := sorted(case.called.median for case in passed if case.called):
         ends = f"{number(called[0])}x to {number(called[-1])}x"
         speed += f" on the GPU, {ends} called as a program does"
-    if controls := len(result.of(CaseVerdict.CONTROL)):
-        speed += f" (and {controls} control{'s' if controls > 1 else ''})"
     claimed = f"at least {claim.at_least:g} is claimed"
     if claim.at_least > 1:
         claimed += f", {_COMPARED[result.results]}"

@@ -20,7 +20,6 @@ from contribbot.cli.render import (
 )
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, target_order
 from contribbot.model.record import (
-    COLUMNS,
     ApplyDetails,
     BenchDetails,
     CaseVerdict,
@@ -226,7 +225,7 @@ def _cell(row: ListingRow, column: str) -> str:
 def _value(numbers: Numbers | None, column: str) -> str:
     if numbers is None:
         return ""
-    value = numbers[COLUMNS.index(column)]
+    value: int | None = getattr(numbers, column)
     return f"{value:,}" if value is not None else "?"
 
 

@@ -110,7 +110,7 @@ class Figure:
         self.silent = not any(cell.outputs for cell in base)
         #: Whether no case of a benchmark differs by more than its noise; the largest factor of peak
         #: memory, 0 where nobody measured it.
-        self.claimed = self.bench.claimed if self.bench else ()
+        self.claimed = self.bench.measured if self.bench else ()
         cases = sorted(self.claimed, key=lambda case: case.ratio.median)
         self.noise = all(case.ratio.noise for case in cases)
         self.memory = max((case.memory_ratio or 0.0 for case in cases), default=0.0)

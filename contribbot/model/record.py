@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, StringConstraints
 
@@ -519,8 +519,6 @@ class CaseVerdict(enum.StrEnum):
     UNDECIDED = "undecided"
     #: This machine could not measure the case.
     UNAVAILABLE = "unavailable"
-    #: The case is a control, which the claim leaves out.
-    CONTROL = "control"
 
 
 class Ratio(Model):
@@ -564,7 +562,8 @@ class BenchCase(Model):
     text: str
     bytes_moved: Count | None = None
     flops: Count | None = None
-    control: bool = False
+    #: A key of records up to release 0.2.0.
+    control: bool = Field(default=False, exclude=True)
     graph: bool = False
     base: CaseSide
     patched: CaseSide
@@ -618,11 +617,6 @@ class BenchDetails(Placed):
         """The cases with times."""
         return tuple(case for case in self.cases if isinstance(case, MeasuredCase))
 
-    @property
-    def claimed(self) -> tuple[MeasuredCase, ...]:
-        """The measured cases that the claim is about."""
-        return tuple(case for case in self.measured if not case.control)
-
 
 class BehaviourDetails(StageDetails):
     """The answer of an entry on a release without the patch."""
@@ -639,7 +633,3 @@ class BehaviourDetails(StageDetails):
     def logs(self) -> tuple[str, ...]:
         """The digest of the log."""
         return (self.log,)
-
-
-#: The columns of a table of kernels.
-COLUMNS: Final = Numbers._fields
