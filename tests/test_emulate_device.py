@@ -249,6 +249,8 @@ class TestTensors:
         assert torch.cuda.memory_allocated() == before
         assert torch.cuda.max_memory_allocated() - before == 8 << 20
         assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] - before == 8 << 20
+        assert torch.cuda.memory.memory_allocated() == before
+        assert torch.cuda.memory.get_allocator_backend() == "native"
         assert free <= total == torch.cuda.get_device_properties(0).total_memory == 192 << 30
 
     def test_operators_that_only_a_gpu_has(self) -> None:

@@ -190,6 +190,7 @@ def _cuda(target: str) -> dict[str, object]:
         "graph_pool_handle": always((0, 0)),
         "is_bf16_supported": always(True),
         "get_sync_debug_mode": always(0),
+        "get_allocator_backend": always("native"),
         "can_device_access_peer": always(False),
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "set_rng_state": lambda state, *_: torch.set_rng_state(state),
@@ -287,7 +288,9 @@ def _has_tensor(data: object) -> bool:
 def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     """Yield the replacements in torch: owner, name and new value."""
     for name, value in _cuda(target).items():
-        yield torch.cuda, name, value
+        for module in (torch.cuda, torch.cuda.memory):
+            if module is torch.cuda or hasattr(module, name):
+                yield module, name, value
     yield torch, "Generator", Generator
     yield torch, "device", DeviceByNumber
     tensor = torch.tensor
