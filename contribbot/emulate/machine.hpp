@@ -394,7 +394,7 @@ INLINE void set_mask(u32 *s, u32 place, u64 lanes) {
 
 enum Fault : u64 { NONE, OUTSIDE, NOWHERE, READ_ONLY, MISALIGNED, UNWRITTEN, RACE_READ, RACE_WRITE, PENDING, UNFENCED, UNSTORED, ENDLESS, UNMODELLED, UNKNOWN };
 enum Space : u64 { GLOBAL, SHARED, SCRATCH, FLAT };
-enum { READ = 1, WRITE = 2, ATOMIC = 3 };
+enum { READ = 1, WRITE = 2, ATOMIC = 3, RELOAD = 4 };  // the last of a place that may hold a spilled register
 constexpr u32 ENDED = ~0u;  // where a wave stands that has ended
 // Its fields are those of `ROW` in memory.py.
 struct Buffer {
@@ -497,6 +497,9 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
   if (!aligned(m, address, size, how)) return fail(m, MISALIGNED, space, address, size, 0);
   u64 offset = space == SHARED ? address : address + (m->wave * LANES + lane) * b->size;
   if (!marked(m, b->written, offset, size, how, space, 0)) return nullptr;
+  // Where two ways join, LLVM also reloads what only the other way has spilled: nobody uses it.
+  for (u64 byte = 0; how == RELOAD && byte < size; byte++)
+    if (!b->written[offset + byte]) b->data[offset + byte] = 0;
   if (space == SHARED && m->loads)
     for (u64 place = address; place < address + size; place++)
       if (how & WRITE) m->late[place] = m->into ? m->loads : 0;

@@ -263,9 +263,11 @@ def _access(
     lines, space = list[str](), _SPACES.get(named, named)
     if named == "BUFFER":
         _resource(writer, instruction)
+    spill = named == "SCRATCH" and not fields.get("sve")  # no lane has an address of its own
     for i, address in enumerate(addresses):
         lines += _reached(instruction, f"a{i}", address, registers[i] if loads else [])
-        how = "READ" if loads else f"WRITE, (u8 *)&{registers[i][0]} + {2 * high}"
+        read = "RELOAD" if spill else "READ"
+        how = read if loads else f"WRITE, (u8 *)&{registers[i][0]} + {2 * high}"
         lines.append(f"REACH(p{i}, {space}, a{i}, {size}, {how})")
     narrow = f"{'i' if re.search(r'SBYTE|SSHORT|I8|I16', kind) else 'u'}{min(size, 4) * 8}"
     # Both are read before either is written: the address may be among the registers.
