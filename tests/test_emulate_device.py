@@ -266,6 +266,26 @@ class TestTensors:
         expected = nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
         torch.testing.assert_close(made.cpu(), expected)
 
+    def test_layer_norm_of_short_floats_is_computed_in_float32(self) -> None:
+        """On processors its mean is rounded to bfloat16: gradients of short rows are far off."""
+        torch.manual_seed(0)
+        x, w, b = (torch.randn(size, 2).squeeze(0).bfloat16() for size in (128, 1, 1))
+        grads = []
+        for kind in (torch.bfloat16, torch.float64):
+            mine = [each.to("cuda", kind).requires_grad_() for each in (x, w, b)]
+            out = nn.functional.layer_norm(mine[0], (2,), mine[1], mine[2])
+            assert out.dtype == kind
+            grads.append(torch.autograd.grad(out, mine, x.to("cuda", kind)))
+        for grad, exact in zip(*grads, strict=True):
+            assert grad.dtype == torch.bfloat16
+            assert torch.allclose(grad.double(), exact, rtol=0.02, atol=0.02)
+        mean = torch.ops.aten.native_layer_norm(x.cuda(), (2,), None, None, 1e-5)[1]
+        assert mean.dtype == torch.float32
+
+    def test_whole_numbers_are_counted_into_a_histogram(self) -> None:
+        counts = torch.histc(torch.tensor([0, 1, 1, 3], dtype=torch.int32, device="cuda"), 4, 0, 3)
+        assert (counts.dtype, counts.tolist()) == (torch.int32, [1, 2, 0, 1])
+
     def test_an_operator_that_is_not_there_is_not_modelled_in_one_line(self) -> None:
         x = torch.ones(2, 2, device="cuda")
         with pytest.raises(UnmodelledError) as caught:

@@ -115,10 +115,31 @@ def _flash_backward(*args: torch.Tensor, scale: float | None = None) -> object:
     return _ATTENTION_BACKWARD(*args[:6], *args[10:12], scale=scale)
 
 
+def _in_float32(operator: Callable[..., Sequence[object]], rounded: int) -> Callable[..., object]:
+    """Return an operator that computes short floats in float32, and so many results to round."""
+
+    def compute(*args: Any) -> object:
+        kind = next(each.dtype for each in args if isinstance(each, torch.Tensor))
+        short = kind in {torch.float16, torch.bfloat16}
+        wide = (x.float() if short and isinstance(x, torch.Tensor) else x for x in args)
+        return tuple(
+            made.to(kind) if short and place < rounded and isinstance(made, torch.Tensor) else made
+            for place, made in enumerate(operator(*wide))
+        )
+
+    return compute
+
+
+def _histogram(x: torch.Tensor, *args: Any) -> torch.Tensor:
+    """Count whole numbers, too."""
+    return torch.histc(x if x.is_floating_point() else x.double(), *args).to(x.dtype)
+
+
 _ATEN: Final = torch.ops.aten
 _ATTENTION: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001  an operator's name
 _ATTENTION_BACKWARD: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001  the same
-#: Operators that torch has for GPUs alone, as the processor does their work.
+#: Operators that torch has for GPUs alone, or there in another precision, as the processor does
+#: their work.
 _OF_GPUS: Final[Mapping[torch._ops.OpOverload, Callable[..., object]]] = {
     **{
         getattr(getattr(_ATEN, name), overload): _product_of_type(getattr(torch, name))
@@ -126,6 +147,9 @@ _OF_GPUS: Final[Mapping[torch._ops.OpOverload, Callable[..., object]]] = {
         for overload in ("dtype", "dtype_out")
         if hasattr(getattr(_ATEN, name), overload)  # since torch 2.8
     },
+    _ATEN.native_layer_norm.default: _in_float32(_ATEN.native_layer_norm, 1),
+    _ATEN.native_layer_norm_backward.default: _in_float32(_ATEN.native_layer_norm_backward, 3),
+    _ATEN.histc.default: _histogram,
     _ATEN._scaled_dot_product_flash_attention.default: _flash,  # noqa: SLF001  an operator's name
     _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,  # noqa: SLF001  the same
 }
