@@ -44,7 +44,7 @@ class Desk:
 
 
 #: Few words, as a body must have, and more than the address of a page has room for.
-LONG = f"{'Areas' + 'aresums' * 40}. " * 24 + "Areas are sums."
+LONG = f"{'Areas' + 'aresums' * 60}. " * 24 + "Areas are sums."
 
 
 @pytest.fixture
