@@ -2,9 +2,9 @@
 
 All runs are in folders of their own, with the downloaded archives; the queue and its evidence
 stay as they are. The first `verify` of each patch is cold: no store, no remembered outcome and
-no compiled kernel is there. The goals are for two quiet cores. A stranger's kernel
-(docs/triton-kernel.md), `make verify` in a fresh
-clone and `make test` are not measured here.
+no compiled kernel is there; the first `status` applies all patches. The goals are for two quiet
+cores. A stranger's kernel (docs/triton-kernel.md), `make verify` in a fresh clone and `make test`
+are not measured here.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ COMMANDS = (
     ("edit resample-race --abort", 2),
     ("doctor", 3),
     ("queue list", 0.5),
+    ("status", 0),
     ("status", 0.5),
     ("verify --all --force", 0),
 )

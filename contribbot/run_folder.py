@@ -49,7 +49,7 @@ def run_folder(*kept: Kept) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        remove_tree(folder)
+        remove_tree(folder, wait=False)
         folder.with_suffix(".lock").unlink(missing_ok=True)
         guard.release()
 
@@ -74,6 +74,10 @@ def _remove_orphans(runs: Path) -> bool:
         remove_tree(path.with_suffix(""))
         path.unlink(missing_ok=True)
         guard.release()
+    for folder in runs.iterdir():
+        # A folder without a lock belongs to a run that has ended, or whose removal was stopped.
+        if not folder.with_suffix(".lock").exists():
+            remove_tree(folder, wait=False)
     return alone
 
 

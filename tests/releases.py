@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from contribbot.git.pins.source import Silent
-from contribbot.machine.machine import PackageChange
 from contribbot.model.evidence import StageResult
 from contribbot.model.lifecycle import Behaviour
 from contribbot.model.pin import GitSource, Pin
@@ -34,15 +33,14 @@ class Watch:
         del patch, stage, target
         self.seen.started.append(label)
 
-    def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
+    def step(self, *_args: object, **_named: object) -> None:
         """Say nothing."""
+
+    repeated = finished = step
 
     def ended(self, patch: str, result: StageResult) -> None:
         del patch
         self.seen.ended.append(result)
-
-    def finished(self, patch: str) -> None:
-        """Say nothing."""
 
     def download(self) -> Silent:
         return Silent()

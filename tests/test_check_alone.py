@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from contribbot.model.record import CheckDetails
 from tests.conftest import Program
 from tests.contribute.terminal import sitting
 from tests.lifetoy import contribbot
@@ -32,6 +33,27 @@ def test_what_pytest_shows_then_the_stated_reason_beside_the_seen_one(
     assert str(area.queue) not in "".join(told)
     after = {path for path in area.queue.rglob("*") if ".contribbot" not in path.parts}
     assert after == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "args", "again"),
+    [("", (), False), ("", ("--force",), True), ("src/toy/area.py", (), True)],
+)
+def test_its_runs_are_the_first_of_the_next_verify(
+    area: Toy, program: Program, changed: str, args: tuple[str, ...], again: bool
+) -> None:
+    assert program("check", "area", "--check", "red").code == 0
+    if changed:
+        area.put_patch("area", patch=area.format_patch({changed: f"{FIXED}\n# another"}))
+    for _ in range(2):
+        ran = program("verify", "area", "--json", *args)
+        red = ran.stages()["reproduce red"].details
+        assert isinstance(red, CheckDetails)
+        assert red.base is not None
+        assert red.again.patched is not None
+        assert (" -q " in red.base.command) is again
+        assert " -q " in red.again.patched.command
+        args, again = ("--force",), True
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,18 @@ def test_nothing_is_wider_than_the_terminal(toy: Toy, program: Program, columns:
         assert not wide, words
 
 
+def test_the_running_sides_stand_beside_the_name_of_the_work() -> None:
+    lines = Lines(["area"])
+    for target in ("cpu", "emulated:gfx942"):
+        lines.started("area", "reproduce", target, "red")
+    lines.step("area", "cpu", "red", "run 3, base again")
+    shown = [task.description for task in lines._progress.tasks]
+    assert shown[1:] == [
+        "area: reproduce red: run 3, base again",
+        "area: reproduce red emulated:gfx942",
+    ]
+
+
 def test_a_pipe_hears_what_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Lines(["area"])
     with lines.shown():

@@ -326,38 +326,3 @@ def test_the_newest_verdict_is_what_counts(toy: Toy, program: Program, tmp_path:
     assert program("verify", "area", "--force").code == 1
 
     assert "refuted" in program("evidence", "check").out
-
-
-LACKS_FOUR = """\
-import json, no_such_a
-from no_such_b.inner import thing
-from no_such_a.deeper import Base
-from toy.area import rectangle
-
-try:
-    import no_such_optional
-except ImportError:
-    no_such_optional = None
-
-
-class Derived(Base):
-    pass
-
-
-def test_it():
-    import toy.more
-    from no_such_d import helper
-    assert rectangle(2, 3) == 6
-"""
-
-
-def test_all_modules_that_a_check_lacks_are_named_at_once(toy: Toy, program: Program) -> None:
-    with_sources(toy, {"src/toy/more.py": "import no_such_c\n"})
-    put(toy, LACKS_FOUR)
-
-    ran = program("verify", "area", "--json")
-
-    red = ran.stages()["reproduce red"]
-    assert (ran.code, dig(red.details, "cause")) == (3, "broken")
-    assert red.reason.endswith("'no_such_a'; missing, too: no_such_b, no_such_c, no_such_d")
-    assert dig(red.details, "base", "missing") == [f"no_such_{letter}" for letter in "abcd"]

@@ -8,12 +8,14 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Final
 
 from contribbot.cli import command as cli
 from contribbot.cli.refusal import current_settings, echo
-from contribbot.cli.render import count
+from contribbot.cli.render import Code, count
 from contribbot.errors import UsageError
+from contribbot.files import log_path
 from contribbot.model.base import Model
 from contribbot.model.checks import stated_line
 from contribbot.model.evidence import Outcome
@@ -58,18 +60,25 @@ def check(
     checks = one_tree.selected(queue, name, words, only=only or ())
     sides = [side for side in _SIDES if on in {side, On.BOTH}]
     seen: list[TreeRun] = []
+    units = [(stated, side) for stated in checks for side in sides]
+    titles = [f"== {name}: {stated.title} on the {_SIDES[side]} ==" for stated, side in units]
     with contextlib.ExitStack() as stack:
-        with cli.live_lines() as lines:
+        with cli.live_lines(stderr=as_json) as lines:
             alone = one_tree.prepared(queue, name, checks, progress=lines.download())
-            job = stack.enter_context(alone)
-        for stated in checks:
-            for side in sides:
-                echo(f"== {name}: {stated.title} on the {_SIDES[side]} ==", stderr=as_json)
-                sys.stdout.flush()
-                ran = one_tree.run_side(
-                    job, stated, side, words, to_stderr=as_json, launches=launch
-                )
-                seen.append(ran)
+            run, job = stack.enter_context(alone)
+            ask = partial(one_tree.run_side, job, launches=launch)
+            futures = [] if words else [run.units.submit(ask, *unit) for unit in units]
+            for title, future in zip(titles, futures, strict=False):
+                with lines.working(title.strip("= ")):
+                    seen.append(future.result())
+                log = seen[-1].run.log
+                text = log_path(job.logs, log).read_text(encoding="utf-8") if log else ""
+                for row in (title, *text.splitlines()):
+                    lines.say(Code(row))
+        for title, unit in zip(titles, units if words else (), strict=False):
+            echo(title, stderr=as_json)
+            sys.stdout.flush()
+            seen.append(ask(*unit, words, to_stderr=as_json))
     if words and seen and all(run.not_run == one_tree.UNSELECTED for run in seen):
         raise UsageError(
             f"{name}: no test matches {shlex.join(words)}",

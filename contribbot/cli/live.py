@@ -66,12 +66,29 @@ class Lines:
         """Print a line above the progress bars."""
         self._write([line])
 
+    @contextlib.contextmanager
+    def working(self, name: str) -> Iterator[None]:
+        """Show a name while the block runs."""
+        task = self._progress.add_task(name, total=None)
+        try:
+            yield
+        finally:
+            self._progress.remove_task(task)
+
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
         """Show that some work has started."""
         with self._lock:
             name = _name(patch, stage, target, label)
             task = self._progress.add_task(name, total=None)
             self._tasks[patch, stage, label, target] = task
+
+    def step(self, patch: str, target: str, label: str, runs: str) -> None:
+        """Show on which sides a check runs, beside the name of the work."""
+        with self._lock:
+            for (owner, stage, *unit), task in self._tasks.items():
+                if (owner, unit) == (patch, [label, target]):
+                    name = _name(patch, stage, target, label)
+                    self._progress.update(task, description=f"{name}: {runs}")
 
     def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
         """Print why a remembered outcome is not used."""

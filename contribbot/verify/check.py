@@ -7,10 +7,16 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Protocol
 
+from pydantic import TypeAdapter, ValidationError
+
 from contribbot import process
+from contribbot.compile.cache import json_digest
+from contribbot.files import tool_digest, write_atomically
 from contribbot.machine.machine import (
+    Packages,
     imported_packages,
     installed_digest,
     is_full,
@@ -19,7 +25,7 @@ from contribbot.machine.machine import (
     versions,
 )
 from contribbot.machine.needs import INSTALLS, absent_modules, missing_here
-from contribbot.model.checks import Bench, Check, EmulatedCheck
+from contribbot.model.checks import EMULATED, Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
@@ -27,7 +33,7 @@ from contribbot.model.patch import digest_of
 from contribbot.model.record import CheckDetails, PreflightRecord, RepeatRecord, RunRecord
 from contribbot.verify.job import Job, RunLayout
 from contribbot.verify.placement import overlay_note, place, place_without_change, unplaceable
-from contribbot.verify.pytest_run import CheckRun, blamed, run_check
+from contribbot.verify.pytest_run import DISPLAY, CheckRun, blamed, run_check
 from contribbot.verify.stages import build as builds
 from contribbot.verify.stages.base import Finding, Inputs, Probe, TreeAnswer, Unit
 from contribbot.verify.verdict import (
@@ -46,6 +52,8 @@ from contribbot.verify.verdict import (
 _WITH_TESTS: Final = "with the patch's own tests laid over it"
 #: The keys of `place_inputs` that describe the trees.
 TREES: Final = frozenset({"base", "tested", "patched", "python_roots", "overlay"})
+#: The form of a run that `check` has done, with the packages on which the run depends.
+_RUN_AHEAD: Final = TypeAdapter(tuple[CheckRun, Packages])
 #: The lock under which one check of this process at a time uses an accelerator.
 _ACCELERATOR: Final = threading.Lock()
 
@@ -74,6 +82,9 @@ class CheckRunner:
         lambda details, _base, _patched: details
     )
     note: str = ""  # the remark on the place of the run in a reason
+    inputs: Inputs = field(default_factory=dict)  # of each run, beside the check's own inputs
+    display: Sequence[str] = DISPLAY  # pytest's options for the output
+    launches: str = ""  # when the output shows launches of kernels, as in a child's orders
 
 
 def check_unit(job: Job, check: Check, runner: CheckRunner) -> Unit:
@@ -187,11 +198,16 @@ def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
         seconds=sum(run.seconds for run in every),
         runner_fault=fault,
         preflight=preflight,
-        packages=imported_packages(
-            frozenset().union(*(run.imported for run in every)),
-            frozenset().union(*(run.absent for run in every)),
-            programs=any(run.programs for run in every),
-        ),
+        packages=_packages(every),
+    )
+
+
+def _packages(runs: Sequence[CheckRun]) -> Packages:
+    """Return the packages that runs imported."""
+    return imported_packages(
+        frozenset().union(*(run.imported for run in runs)),
+        frozenset().union(*(run.absent for run in runs)),
+        programs=any(run.programs for run in runs),
     )
 
 
@@ -246,23 +262,26 @@ def run_both(
     # reach the other side, nor another check.
     places = _Places(job, check, runner)
     with _place_for(job, check) as preflight:
+        places.step("base and patched tree")
         if job.patch.spec.reproduces:
             first, second = (places.supervised(RunSide.BASE, copy=copy) for copy in (False, True))
             judgement = judge_base(check, first, second)
             return preflight, judgement, {RunSide.BASE: [first], RunSide.PATCHED: [second]}
         if check.target in HOST_TARGETS:
             sides = (RunSide.BASE, RunSide.PATCHED)
-            both = [job.children.submit(places.run, side) for side in sides]
+            both = [job.children.submit(places.first, side) for side in sides]
             base, patched = (future.result() for future in both)
             if patched.starved and not base.starved:
                 # The sides ran in parallel: the base's run has freed its memory by now.
                 patched = places.supervised(RunSide.PATCHED)
         else:
-            base, patched = (places.supervised(side) for side in (RunSide.BASE, RunSide.PATCHED))
+            base, patched = map(places.supervised, (RunSide.BASE, RunSide.PATCHED))
         runs = {RunSide.BASE: [base], RunSide.PATCHED: [patched]}
         if runner.judge(check, base, patched).cause is Cause.RED_TO_GREEN and places.differ():
             runs[RunSide.WITHOUT_CHANGE] = []
         while isinstance(said := decide(check, runs, runner.judge), RunAgain):
+            number = sum(map(len, runs.values())) + 1
+            places.step(f"run {number}, {said.side}{' again' if runs[said.side] else ''}")
             runs[said.side].append(places.supervised(said.side, copy=said.side is RunSide.BASE))
     return preflight, said, runs
 
@@ -271,6 +290,15 @@ def run_one(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> Check
     """Run a check on one tree; on an accelerator, no other check runs meanwhile."""
     with _place_for(job, check):
         return _Places(job, check, runner).supervised(side)
+
+
+def run_ahead(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> CheckRun:
+    """Run a check on one tree, and keep the run as the first on this side for `verify`."""
+    run = run_one(job, check, runner, side)
+    if check.target in HOST_TARGETS and not run.transient:
+        content = _RUN_AHEAD.dump_json((run, _packages([run])))
+        write_atomically(_Places(job, check, runner).ahead(side), content)
+    return run
 
 
 @contextlib.contextmanager
@@ -292,6 +320,12 @@ class _Places:
     runner: CheckRunner
     without_change: RunLayout | None = None
 
+    def step(self, runs: str) -> None:
+        """Show which runs begin."""
+        check = self.check
+        emulated = f"{EMULATED}{check.emulated}" if isinstance(check, EmulatedCheck) else ""
+        self.job.step(emulated or check.target, check.name, runs)
+
     def differ(self) -> bool:
         """Prepare the patched tree without the change; return whether a statement differs."""
         job = self.job
@@ -300,6 +334,23 @@ class _Places:
         layouts = [self.runner.layout(job, self.check, tree) for tree in job.trees.sides]
         self.without_change = place_without_change(job, self.check, *layouts)
         return self.without_change is not None
+
+    def ahead(self, side: RunSide) -> Path:
+        """Return the file of the run on a side that `check` has done."""
+        job, runner = self.job, self.runner
+        inputs = {**check_inputs(job, self.check, runner.env), **runner.inputs, "side": side}
+        made = {**inputs, "tool": tool_digest(), "machine": job.machine.fingerprint}
+        return job.logs.with_name("outcomes") / f"{json_digest(made)}.json"
+
+    def first(self, side: RunSide) -> CheckRun:
+        """Return the run on a side that `check` has done, once, or else run the check."""
+        file = self.ahead(side)
+        with contextlib.suppress(OSError, ValidationError):
+            run, packages = _RUN_AHEAD.validate_json(file.read_bytes())
+            file.unlink()
+            if not self.job.force and packages.change() is None:
+                return run
+        return self.run(side)
 
     def supervised(self, side: RunSide, *, copy: bool = False) -> CheckRun:
         """Run the check on a side; after a suspected fault of an accelerator, fly a pre-flight."""
@@ -327,6 +378,8 @@ class _Places:
                 folder=job.fresh_folder(),
                 logs=job.logs,
                 warm=job.warm,
+                display=self.runner.display,
+                launches=self.runner.launches,
             )
         if run.lacked and not of_base and (run.starved or not is_full(job.scratch)):
             # A module that is missing on the patched tree alone is missing because of the patch.
@@ -341,9 +394,6 @@ class _Places:
 def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, over: str) -> str:
     """Return the reason of a check's outcome in one line."""
     reason = sentence(judgement)
-    missing = max((run.missing[1:] for run in runs), key=len)
-    if judgement.cause is Cause.BROKEN and missing:
-        reason += f"; missing, too: {', '.join(missing)}"
     lacks = {name for run in runs for name in run.missing} & {*INSTALLS}
     if judgement.cause is Cause.BROKEN and lacks:
         reason += "; " + "; ".join(INSTALLS[name] for name in sorted(lacks))

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from contribbot import process
 from contribbot.errors import CommandError
-from contribbot.files import log_path, write_atomically
+from contribbot.files import cache_folder, lock, log_path, used, write_atomically
 from contribbot.git.patch_format import Change, ExportedTree, altered, changes, export
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store
@@ -24,8 +24,14 @@ from contribbot.machine.machine import is_full
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.model.record import HipifyRecord, step_failures
+from contribbot.run_folder import Kept
 from contribbot.verify.runner_fault import Preflights
 from contribbot.verify.warm import WarmProcesses
+
+
+def tree_shelf() -> Kept:
+    """Return the folder of exported pins, which a run clears of unused trees."""
+    return Kept(cache_folder() / "trees")
 
 
 @dataclass
@@ -197,6 +203,9 @@ class Job:
     logs: Path
     progress: Progress
     warm: WarmProcesses
+    #: Shows on which sides a check runs: by target and name of the check.
+    step: Callable[[str, str, str], None] = lambda _target, _check, _runs: None
+    force: bool = False  # whether to repeat the work of earlier commands
     preflights: Preflights = field(default_factory=Preflights)
     trees: Trees = field(default_factory=Trees, init=False)
     results: dict[str, list[StageResult]] = field(default_factory=dict, init=False)
@@ -238,13 +247,14 @@ class Job:
         return altered(self.store, self._export(tree, copy=copy))
 
     def _export(self, tree: str, *, copy: bool) -> ExportedTree:
-        """Export a tree; files that are the same in the base are links to the base's files."""
+        """Export a tree; files that are the same in the base or the pin are links."""
         base = tree == self.trees.base
-        like = None if base and not copy else self._export(self.trees.base, copy=False)
 
         def write() -> ExportedTree:
             folder, index = (self.scratch / uuid.uuid4().hex for _ in range(2))
             try:
+                own = base and not copy
+                like = self._pinned() if own else self._export(self.trees.base, copy=False)
                 content = self.trees.tested if base else tree
                 return export(self.store, content, folder, index=index, like=like)
             except CommandError as error:
@@ -254,3 +264,15 @@ class Job:
                 raise
 
         return self._exports.get(f"{tree}{copy or ''}", write)
+
+    def _pinned(self) -> ExportedTree:
+        """Return the pin's tree in the cache, exported unless the cache has the tree unchanged."""
+        tree = self.store.tree_of(self.trees.pin_commit)
+        folder = tree_shelf().folder / tree
+        pinned = ExportedTree(tree, folder / "tree", folder / "index")
+        with lock(folder.with_suffix(".lock"), "the files of a pin"):
+            if not pinned.index.is_file() or altered(self.store, pinned):
+                process.remove_tree(folder)
+                export(self.store, tree, pinned.folder, index=pinned.index)
+            used(folder)
+        return pinned

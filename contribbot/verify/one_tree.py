@@ -12,16 +12,15 @@ from typing import Final
 from contribbot.errors import ExitCode, MachineError, NotProvedError, QueueError, UsageError
 from contribbot.git.patch_format import files_of, renames
 from contribbot.git.pins.source import Progress
-from contribbot.machine.machine import PackageChange
 from contribbot.model.checks import Check, EmulatedCheck
-from contribbot.model.evidence import BehaviourStageResult, Outcome, StageResult
+from contribbot.model.evidence import BehaviourStageResult, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Behaviour, Entry, Says
 from contribbot.model.patch import Patch, PatchFile, PatchSpec
 from contribbot.model.pin import Pin
 from contribbot.model.record import BehaviourDetails
 from contribbot.queue.load import Queue
-from contribbot.verify.check import missing_for
+from contribbot.verify.check import missing_for, run_ahead
 from contribbot.verify.job import Job, Memo
 from contribbot.verify.pipeline import STAGES, Options, Run, Watcher, open_run, results_of
 from contribbot.verify.pytest_run import CheckRun, run_attached
@@ -243,17 +242,10 @@ class _DownloadsAlone:
 
     progress: Progress
 
-    def started(self, patch: str, stage: str, target: str, label: str) -> None:
+    def started(self, *_args: object, **_named: object) -> None:
         """Show nothing of a stage."""
 
-    def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
-        """Show nothing of a stage."""
-
-    def ended(self, patch: str, result: StageResult) -> None:
-        """Show nothing of a stage."""
-
-    def finished(self, patch: str) -> None:
-        """Show nothing of a stage."""
+    step = repeated = ended = finished = started
 
     def download(self) -> Progress:
         """Return the progress display of downloads."""
@@ -286,12 +278,6 @@ def selected(
     spec = queue.specs[name]
     stated = stated_checks(spec)
     if not stated:
-        others = {"compile": spec.compile, "hipify": spec.hipify, "build": spec.build}
-        if there := " and ".join(key for key, entry in others.items() if entry):
-            raise UsageError(
-                f"{name}: patch.toml states nothing that runs in a test, only {there}",
-                hint=f"`contribbot verify {name}` runs that",
-            )
         raise UsageError(
             f"{name}: patch.toml states no check",
             hint=f"write patches/{name}/checks/test_red.py, and state it in [[checks]]",
@@ -320,7 +306,7 @@ def _named(check: Check, arguments: Sequence[str]) -> list[str]:
 @contextlib.contextmanager
 def prepared(
     queue: Queue, name: str, checks: Sequence[Check], *, progress: Progress
-) -> Iterator[Job]:
+) -> Iterator[tuple[Run, Job]]:
     """Give the job of a patch with its two trees, and with the builds that the checks need."""
     with open_run(queue, patches=1, options=Options(), watcher=_DownloadsAlone(progress)) as run:
         patch = queue.patch(name)
@@ -334,7 +320,7 @@ def prepared(
             trees.base = trees.tested = trees.patched = job.store.tree_of(trees.pin_commit)
         if any(check.build for check in checks):
             _settle(run, job, BuildStage())
-        yield job
+        yield run, job
 
 
 def _settle(run: Run, job: Job, stage: Stage) -> None:
@@ -352,37 +338,42 @@ def run_side(
     job: Job,
     check: Check,
     side: str,
-    arguments: Sequence[str],
+    arguments: Sequence[str] = (),
     *,
     to_stderr: bool = False,
     launches: bool = False,
 ) -> TreeRun:
-    """Run a check on a tree in this terminal."""
+    """Run a check on a tree: as `verify` does, or with pytest's arguments in this terminal."""
     if side == PATCHED and not job.patch.files:
         name = job.patch.name
         why = f"no commits yet; contribbot edit {name}, commit there, and contribbot refresh {name}"
         return TreeRun(check, side, Outcome.SKIPPED, not_run=why)
     tree = job.trees.base if side == BASE else job.trees.patched
+    on = RunSide.BASE if side == BASE else RunSide.PATCHED
+    shown = "always" if launches else "failure" if side == PATCHED else ""
     emulated = check if isinstance(check, EmulatedCheck) else None
     try:
         if missing := missing_emulated(job, emulated) if emulated else missing_for(job, check):
             return TreeRun(check, side, Outcome.SKIPPED, not_run=str(missing))
-        runner = emulated_runner(job, emulated, [tree]) if emulated else runner_of(check)
+        sides = [tree] if arguments else job.trees.sides
+        runner = emulated_runner(job, emulated, sides) if emulated else runner_of(check)
+        if not arguments:
+            runner = replace(runner, display=("--no-header",), launches=shown)
+            run = run_ahead(job, check, runner, on)
+            return TreeRun(check, side, judge_side(check, on, run).outcome, run)
         place = runner.layout(job, check, tree)
     except UnavailableError as error:
         return TreeRun(check, side, Outcome.UNAVAILABLE, CheckRun(detail=str(error)))
     run = run_attached(
-        check, _words(check, job, arguments),
-        place=place, env=runner.env, threads=job.machine.cores, folder=job.fresh_folder(),
+        check, _words(check, job, arguments), place=place, env=runner.env, launches=shown,
+        threads=job.machine.cores, folder=job.fresh_folder(),
         checks=job.patch.folder.resolve() / "checks", stdout=2 if to_stderr else None,
-        launches="always" if launches else "failure" if side == PATCHED else "",
     )  # fmt: skip
     # With -x or -k, tests may be left out on purpose.
     if run.kind is RunFailure.EMPTY and not run.skipped:
         return TreeRun(check, side, Outcome.SKIPPED, not_run=UNSELECTED)
     if run.kind is RunFailure.STOPPED and run.ran:
         run.kind, run.detail = None, ""
-    on = RunSide.BASE if side == BASE else RunSide.PATCHED
     return TreeRun(check, side, judge_side(check, on, run).outcome, run)
 
 

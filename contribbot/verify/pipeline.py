@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from contribbot.model.patch import Patch
 from contribbot.model.record import StatedDetails
 from contribbot.queue.load import Queue
 from contribbot.run_folder import Kept, run_folder
-from contribbot.verify.job import Job, Slots
+from contribbot.verify.job import Job, Slots, tree_shelf
 from contribbot.verify.patch_verdict import judge, open_targets
 from contribbot.verify.runner_fault import Preflights, UnavailableError, absence
 from contribbot.verify.stages.apply import ApplyStage
@@ -121,6 +122,9 @@ class Watcher(Protocol):
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
         """Some work of a stage has started."""
 
+    def step(self, patch: str, target: str, label: str, runs: str) -> None:
+        """A check of a patch runs on the named sides."""
+
     def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
         """A remembered outcome is invalid, because a package has changed."""
 
@@ -184,6 +188,8 @@ class Run:
             logs=self.queue.local / "logs",
             progress=self.watcher.download(),
             warm=self.warm,
+            step=functools.partial(self.watcher.step, patch.name),
+            force=self.options.force,
             preflights=self.preflights,
         )
         job.scratch.mkdir()
@@ -245,7 +251,7 @@ def open_run(queue: Queue, *, patches: int, options: Options, watcher: Watcher) 
     cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
     shelves = (build_cache.compile_shelf(), build_cache.build_shelf(), build_cache.kernel_shelf())
     with (
-        run_folder(*shelves, *cache.kept) as scratch,
+        run_folder(*shelves, tree_shelf(), *cache.kept) as scratch,
         contextlib.closing(WarmProcesses(scratch / "warm")) as warm,
         ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
         ThreadPoolExecutor(max_workers=_UNITS, thread_name_prefix="unit") as units,

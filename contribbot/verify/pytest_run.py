@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -24,7 +22,7 @@ from contribbot.machine.machine import is_full
 from contribbot.model.base import Many, Model
 from contribbot.model.checks import Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS
-from contribbot.model.failure import RAISED, Blame, RunFailure
+from contribbot.model.failure import Blame, RunFailure
 from contribbot.model.patch import PatchFile
 from contribbot.model.record import CellRecord, FailureRecord, RunnerFault, RunRecord
 from contribbot.verify.job import RunLayout
@@ -127,7 +125,7 @@ class CheckRun:
     limit: float = 0.0  # the time limit in seconds
     log: str = ""  # SHA-256 of the output
     tail: str = ""
-    missing: tuple[str, ...] = ()  # the modules that a broken check lacks
+    missing: tuple[str, ...] = ()  # the modules that messages name as absent
     suspicion: RunnerFault | None = None  # a fault that may be the runner's
     cells: list[CellRecord] = field(default_factory=list)
     imported: frozenset[str] = frozenset()  # modules, without those below them
@@ -216,13 +214,12 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
 
 
 REPORT: Final = "report.jsonl"
+#: pytest's options for the output of a run that nobody watches.
+DISPLAY: Final = ("-q", "--tb=native")
 #: Starts a child: nothing of the tree is on Python's path yet.
 _CHECK_CHILD: Final = (
     sys.executable, "-B", "-P", "-c", "from contribbot.verify.pytest_plugin import main; main()"
 )  # fmt: skip
-_MISSING_CHILD: Final = (
-    "from contribbot.verify.pytest_plugin import missing_modules; missing_modules()"
-)
 
 
 def run_check(
@@ -235,22 +232,22 @@ def run_check(
     folder: Path,
     logs: Path,
     warm: WarmProcesses,
+    display: Sequence[str] = DISPLAY,
+    launches: str = "",
 ) -> CheckRun:
-    """Run a check on a tree."""
+    """Run a check on a tree; `display`: pytest's options that change nothing but the output."""
     checks = lay_out(folder, support)
-    argv = [*_options(folder, checks), "-q", "--color=no", "--tb=native"]
+    argv = [*_options(folder, checks), *display, "--color=no"]
     # Messages of a GPU's runtime must be out before an abort, and not in pytest's keeping.
     argv += [] if check.target in HOST_TARGETS else ["--capture=sys"]
     argv += [check.file]
     stated = {**check.env, **env}
-    environment = functools.partial(
-        child_environment, place, stated, threads=threads, folder=folder
-    )
     sandbox = None if process.no_sandbox() else folder
-    orders = _orders(check, place, stated, folder, attached=False)
+    orders = _orders(check, place, stated, folder, attached=False, launches=launches)
     # A warmed process imports the pin's Triton, and nothing of a tree.
     path = os.pathsep.join(filter(None, [*map(str, place.tools), process.own_path()]))
-    variables = environment(more={**_child_variables(place), "PYTHONPATH": path})
+    more = {**_child_variables(place), "PYTHONPATH": path}
+    variables = child_environment(place, stated, threads=threads, folder=folder, more=more)
     with warm.fork(variables, _shared_imports(check, support, place)) as fork:
         done = process.supervise(
             [*CLIENT, str(fork.channel.fileno()), *_CHECK_CHILD, str(orders), *argv],
@@ -269,13 +266,6 @@ def run_check(
     run.tail = text[-TAIL:]
     run.log = hashlib.sha256(text.encode()).hexdigest()
     write_atomically(log_path(logs, run.log), text.encode())
-    if RAISED & {run.kind, *(failure.kind for failure in run.failed)}:
-        asked = process.supervise(
-            [sys.executable, "-B", "-c", _MISSING_CHILD, check.file],
-            cwd=checks, env=environment(more={}), timeout=60, sandbox=sandbox,
-        )  # fmt: skip
-        with contextlib.suppress(LookupError, ValueError, TypeError):
-            run.missing = tuple(map(str, json.loads(asked.output.splitlines()[-1])))
     return run
 
 
@@ -285,7 +275,8 @@ _SHARED: Final = {"torch": ("torch",), "contribbot.numerics": ("torch", "contrib
 _GIVEN_CODE: Final = (
     "contribbot.verify.emulated_kernels", "contribbot.emulate.program", "tinygrad.renderer.amd",
 )  # fmt: skip
-_EMULATOR: Final = ("torch", "contribbot.emulate.torch_device", *_GIVEN_CODE)
+#: With torch._dynamo, which a decorator `torch.compile` imports in 1.1 seconds.
+_EMULATOR: Final = ("torch", "torch._dynamo", "contribbot.emulate.torch_device", *_GIVEN_CODE)
 _IMPORT: Final = re.compile(rb"^(?:import|from) +([\w.]+)", re.MULTILINE)
 #: Assignments to environment variables, which may change the effect of a later import.
 _SETS_VARIABLES: Final = re.compile(
@@ -398,7 +389,7 @@ def _orders(
     folder: Path,
     *,
     attached: bool,
-    launches: str = "",
+    launches: str,
 ) -> Path:
     """Write the orders of a child, and return their file."""
     from contribbot.verify.pytest_plugin import Orders  # noqa: PLC0415  pytest takes a while
@@ -477,6 +468,8 @@ _NO_SPACE: Final = "No space left on device"
 _PYTEST_ENDS: Final = frozenset({0, 1, 2, 5})
 _INTERRUPTED: Final = 2
 _USAGE: Final = 4
+#: Python's words for a module that is not there.
+_ABSENT: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 #: Bytes of a report that is read: a hundred thousand tests fit.
 _LARGEST: Final = 64 * 2**20
 
@@ -547,6 +540,8 @@ def read_report(
     run.status, run.programs = end.status, end.programs
     run.imported, run.absent = frozenset(end.imported), frozenset(end.absent)
     uncollected = scrubbed(*(line.uncollected for line in lines))
+    absent = (_ABSENT.findall(failure.message) for failure in (*run.failed, *uncollected))
+    run.missing = tuple(dict.fromkeys(name for names in absent for name in names))
     begun = next((line.begun for line in reversed(lines) if line.begun), "")
     tests = {test: outcomes.get(test) for line in lines for test in line.collected}
     failure = (

@@ -87,12 +87,9 @@ def _unit(job: Job, check: EmulatedCheck) -> Unit:
     make = partial(memo.get, "", lambda: Codes.of(job, check, job.trees.sides))
     run = check_inputs(job, check, {}) | {"checks": digest_of(job.patch.support)}
     if code is None:
-        # Of packages the check imports Triton, but not the compiler for the emulator's own code.
-        using = hip_toolchain(check.emulated)
-        compiler = using.identity if isinstance(using, Toolchain) else ""
         return Unit(
             target,
-            run | {"triton": job.patch.triton_for(check), "compiler": compiler},
+            run | _tools(job, check),
             lambda: judged(job, check, emulated_runner(job, check, job.trees.sides)),
             check.name,
             missing,
@@ -103,14 +100,19 @@ def _unit(job: Job, check: EmulatedCheck) -> Unit:
         work=lambda: judged(job, check, make().runner),
         label=check.name,
         missing=missing,
-        product=lambda: _product(run, make()),
+        product=lambda: {
+            **{name: value for name, value in run.items() if name not in TREES},
+            "code": [*make().digests],
+        },
     )
 
 
-def _product(run: Inputs, codes: Codes) -> Inputs:
-    """Return the inputs of a run with the compiled code in place of the trees."""
-    alone: Inputs = {name: value for name, value in run.items() if name not in TREES}
-    return {**alone, "code": [*codes.digests]}
+def _tools(job: Job, check: EmulatedCheck) -> Inputs:
+    """Return the inputs of a check that launches kernels, beside the packages that are imported."""
+    # Of packages the check imports Triton, but not the compiler for the emulator's own code.
+    using = hip_toolchain(check.emulated)
+    compiler = using.identity if isinstance(using, Toolchain) else ""
+    return {"triton": job.patch.triton_for(check), "compiler": compiler}
 
 
 def _code_of(spec: PatchSpec, check: EmulatedCheck) -> Compile | None:
@@ -137,6 +139,7 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
         layout=_place_with_triton,
         details=lambda *seen: _emulated(runner, *seen, triton=triton_name(version)),
         note=NOT_A_GPU,
+        inputs=_tools(job, check),
     )
 
 
@@ -226,6 +229,7 @@ class Codes:
             details=lambda *seen: _emulated(runner, *seen, code=code),
             settle=self._settle,
             note=NOT_A_GPU,
+            inputs={"code": [*self.digests]},
         )
 
     def _settle(self, judgement: Judgement) -> Judgement:
