@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from contribbot import process
 from contribbot.compile.cache import json_digest
@@ -53,7 +53,7 @@ _WITH_TESTS: Final = "with the patch's own tests laid over it"
 #: The keys of `place_inputs` that describe the trees.
 TREES: Final = frozenset({"base", "tested", "patched", "python_roots", "overlay"})
 #: The form of a run that `check` has done, with the packages on which the run depends.
-_RUN_AHEAD: Final = TypeAdapter(tuple[CheckRun, Packages])
+_RUN_AHEAD: Final = TypeAdapter(tuple[CheckRun, Packages], config=ConfigDict(defer_build=True))
 #: The lock under which one check of this process at a time uses an accelerator.
 _ACCELERATOR: Final = threading.Lock()
 
@@ -95,6 +95,7 @@ def check_unit(job: Job, check: Check, runner: CheckRunner) -> Unit:
         work=lambda: judged(job, check, runner),
         label=check.name,
         missing=missing_for(job, check),
+        limit=check.timeout,
     )
 
 

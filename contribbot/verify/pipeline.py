@@ -322,7 +322,11 @@ def _walk(run: Run, job: Job) -> PatchReport:
 def _begin(run: Run, job: Job, stage: Stage) -> list[Future[StageResult]]:
     obstacle = obstacle_of(stage, job.results)
     if not obstacle:
-        return [run.units.submit(run.outcome, job, stage.result, unit) for unit in stage.units(job)]
+        units = stage.units(job)
+        # The longest first, so that no core waits for the longest at the end.
+        order = sorted(range(len(units)), key=lambda at: -units[at].limit)
+        begun = {at: run.units.submit(run.outcome, job, stage.result, units[at]) for at in order}
+        return [begun[at] for at in range(len(units))]
     skipped = stage.result(
         stage=stage.name, target="any", outcome=Outcome.SKIPPED, reason=obstacle, seconds=0
     )

@@ -55,6 +55,7 @@ class Unit:
     work: Callable[[], Finding]  # runs in a worker thread
     label: str = ""  # the name in messages; empty where the stage has one unit
     missing: str = ""  # why this machine cannot do the work, or empty
+    limit: float = 0.0  # the time limit in seconds: longer work has a higher limit
     #: Makes an intermediate product, which changes less often than `inputs`, and by which an
     #: outcome may be remembered, too. None: no product.
     product: Callable[[], Mapping[str, JsonValue] | None] = lambda: None
