@@ -26,13 +26,15 @@ from typing import Final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from contribbot.numerics import explain, recording
 from contribbot.numerics.explanation import Confidence, Explanation
 from contribbot.numerics.recordings import Recording
 
 ROWS, TERMS, COLUMNS = 512, 512, 512
+HEADS, LENGTH, WIDTH = 16, 512, 64
 
 
 @dataclass
@@ -67,6 +69,11 @@ class Maker:
     def factors(self, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
         """Return a linear layer's input and weights."""
         return self.normal(ROWS, TERMS, dtype=dtype), self.normal(COLUMNS, TERMS, dtype=dtype)
+
+    def heads(self, dtype: torch.dtype, width: int = WIDTH) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values."""
+        q, k, v = (self.normal(2, HEADS, LENGTH, width, dtype=dtype) for _ in range(3))
+        return q, k, v
 
 
 @contextmanager
@@ -172,6 +179,56 @@ def tf32_bias(m: Maker) -> Pair:
     return m.pair("linear", product(x, w) + bias, b, {"x": x, "weight": w, "bias": bias})
 
 
+def sdpa(
+    backend: SDPBackend, *, dtype: torch.dtype = torch.bfloat16, causal: bool = False,
+    width: int = WIDTH,
+) -> Callable[[Maker], Pair]:  # fmt: skip
+    """Return a maker of attention by two of torch's own kernels."""
+
+    def made(m: Maker) -> Pair:
+        q, k, v = m.heads(dtype, width)
+        sides = []
+        for chosen in (SDPBackend.MATH, backend):
+            with sdpa_kernel(chosen), settings():
+                sides.append(scaled_dot_product_attention(q, k, v, is_causal=causal))
+        a, b = sides
+        # The CPU's own fused kernel approximates exp to a few digits.
+        b = b if b.is_cuda else tiled_attention(q, k, v, causal=causal)
+        return m.pair("attention", a, b, {"q": q, "k": k, "v": v}, causal=causal)
+
+    return made
+
+
+def tiled_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, rescale: bool = True
+) -> Tensor:
+    """Return attention as FlashAttention 2 computes it, in tiles of 128 keys, from the last on."""
+    scores = q.float() @ k.float().mT * q.shape[-1] ** -0.5
+    if causal:
+        hidden = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(hidden, -1e30)
+    total, out = torch.zeros_like(scores[..., :1]), torch.zeros_like(q).float()
+    largest = torch.full_like(total, -1e29)
+    for some, value in reversed([*zip(torch.split(scores, 128, -1), torch.split(v, 128, -2),
+                                      strict=True)]):  # fmt: skip
+        before, largest = largest, torch.maximum(largest, some.amax(-1, keepdim=True))
+        less = (before - largest).exp() if rescale else torch.ones_like(largest)
+        e = (some - largest).exp()
+        total = total * less + e.sum(-1, keepdim=True)
+        out = out * less + e.to(v.dtype).float() @ value.float()
+    return (out / total).to(q.dtype)
+
+
+def eager_attention(m: Maker) -> Pair:
+    """Scores and weights are tensors of bfloat16."""
+    q, k, v = m.heads(torch.bfloat16)
+    with sdpa_kernel(SDPBackend.MATH), settings():
+        a = scaled_dot_product_attention(q, k, v)
+        scores = torch.matmul(q, k.mT) * WIDTH**-0.5
+        b = torch.matmul(scores.float().softmax(-1).to(q.dtype), v)
+    return m.pair("attention", a, b, {"q": q, "k": k, "v": v})
+
+
 def powers(x: Tensor, *, two: bool = False) -> Tensor:
     """Return exp, rounded once; or exp2 of a rounded product."""
     log2e = torch.tensor(math.log2(math.e), dtype=torch.float32, device=x.device)
@@ -262,6 +319,33 @@ def wrong_scale(m: Maker) -> Pair:
     return m.pair("linear", product(x, w), product(x, w) * 1.001, {"x": x, "weight": w})
 
 
+def wrong_attention_scale(m: Maker) -> Pair:
+    """The scores are too large by a hundredth."""
+    q, k, v = m.heads(torch.float16)
+    with sdpa_kernel(SDPBackend.MATH), settings():
+        a = scaled_dot_product_attention(q, k, v)
+        b = scaled_dot_product_attention(q, k, v, scale=1.01 * WIDTH**-0.5)
+    return m.pair("attention", a, b, {"q": q, "k": k, "v": v})
+
+
+def wrong_mask(m: Maker) -> Pair:
+    """A query sees one key too many."""
+    q, k, v = m.heads(torch.bfloat16)
+    seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool, device=m.device).tril(1)
+    with sdpa_kernel(SDPBackend.MATH), settings():
+        a = scaled_dot_product_attention(q, k, v, is_causal=True)
+        b = scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    return m.pair("attention", a, b, {"q": q, "k": k, "v": v}, causal=1)
+
+
+def no_rescale(m: Maker) -> Pair:
+    """A fused kernel does not rescale what it has when it meets a larger score."""
+    q, k, v = m.heads(torch.bfloat16)
+    with sdpa_kernel(SDPBackend.MATH), settings():
+        a = scaled_dot_product_attention(q, k, v)
+    return m.pair("attention", a, tiled_attention(q, k, v, rescale=False), {"q": q, "k": k, "v": v})
+
+
 def swapped_factors(m: Maker) -> Pair:
     """The product of y and x instead of x and y."""
     x, y = m.normal(TERMS, TERMS), m.normal(TERMS, TERMS)
@@ -329,7 +413,7 @@ def stale_scale(m: Maker) -> Pair:
 #: sums, which is unknown, decides each bit. Nothing: a fault.
 Kind = tuple[Callable[[Maker], Pair], tuple[str, ...]]
 HALF: Final = ("accumulate: float16",)
-ORDER: Final = ("size", "order:")
+ORDER: Final = ("size", "order:", "softmax: online")
 KINDS: Final[dict[str, Kind]] = {
     "float16 accumulation, 2 splits": (split_half(2), HALF),
     "float16 accumulation, 4 splits": (split_half(4), HALF),
@@ -350,6 +434,14 @@ KINDS: Final[dict[str, Kind]] = {
     "only the second factor in bfloat16": (short_second, ("inputs: bfloat16, y alone",)),
     "only RMSNorm's weight in bfloat16": (short_norm_weight, ("inputs: bfloat16, weight alone",)),
     "TF32 with a bias": (tf32_bias, ("inputs: tf32", "inputs: float16")),
+    "flash attention, bfloat16": (sdpa(SDPBackend.FLASH_ATTENTION), ("softmax: online",)),
+    "flash attention, float16, causal, 128 wide": (
+        sdpa(SDPBackend.FLASH_ATTENTION, dtype=torch.float16, causal=True, width=128),
+        ("softmax: online",),
+    ),
+    "memory-efficient attention": (sdpa(SDPBackend.EFFICIENT_ATTENTION), ("softmax: online",)),
+    "cuDNN's attention": (sdpa(SDPBackend.CUDNN_ATTENTION), ("softmax: online",)),
+    "eager attention": (eager_attention, ("between: result",)),
     "split softmax": (split_softmax, ORDER),
     "exp2 in a softmax": (exp2_softmax, ("exp: exp2", "size")),
     "one-pass variance, weight and bias": (one_pass, ("variance: one-pass", "size")),
@@ -358,6 +450,9 @@ KINDS: Final[dict[str, Kind]] = {
     "scales that are powers of two": (power_scales, ("scale: power of two",)),
     "fault: the last term dropped": (dropped_term, ()),
     "fault: scale off by 1/1000": (wrong_scale, ()),
+    "fault: attention's scale off by 1/100": (wrong_attention_scale, ()),
+    "fault: mask off by one": (wrong_mask, ()),
+    "fault: accumulator not rescaled": (no_rescale, ()),
     "fault: factors swapped": (swapped_factors, ()),
     "fault: epsilon missing": (no_epsilon, ()),
     "fault: stale row": (stale_row, ()),
@@ -367,6 +462,7 @@ KINDS: Final[dict[str, Kind]] = {
     "fault: padding in a softmax": (padded_softmax, ()),
     "fault: stale scale": (stale_scale, ()),
 }  # fmt: skip
+GPU_ONLY: Final = {"memory-efficient attention", "cuDNN's attention"}
 
 
 def recorded(pair: Pair) -> tuple[Recording, Recording]:
@@ -404,6 +500,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="parts of kinds' names")
     options = parser.parse_args()
     chosen = [name for name in KINDS if not options.only or any(o in name for o in options.only)]
+    if options.device == "cpu":
+        chosen = [name for name in chosen if name not in GPU_ONLY]
     torch.backends.cudnn.allow_tf32 = False
     counts: dict[str, Counter[str]] = {name: Counter() for name in chosen}
     spent: list[tuple[float, float]] = []

@@ -91,6 +91,27 @@ def splits(x: Array, w: Array, many: int, *, store: Store = same, across: Store 
     return chain(np.stack(parts), across)
 
 
+def attention(
+    q: Array, k: Array, v: Array, *, tile: int = 0, store: Store = same, causal: bool = False
+) -> Array:
+    """Take weights whole, or by tiles from the last on, as FlashAttention does."""
+    result = np.zeros_like(q)
+    for row, query in enumerate(q):
+        seen = row + 1 if causal else len(k)
+        scores = (k[:seen].astype(np.float64) @ query).astype(np.float32) / np.float32(4)
+        starts = range(0, seen, tile or seen)
+        largest, total, out = -np.inf, 0.0, np.zeros(v.shape[1])
+        for start in reversed(starts):
+            some = scores[start : start + (tile or seen)]
+            before, largest = largest, max(largest, some.max())
+            powers = np.exp(some.astype(np.float64) - largest).astype(np.float32)
+            less = np.exp(before - largest)
+            total = total * less + powers.sum(dtype=np.float64)
+            out = out * less + store(powers).astype(np.float64) @ v[start : start + len(some)]
+        result[row] = out / total
+    return result
+
+
 def halves(terms: Array) -> Array:
     while len(terms) > 1:
         terms = terms[: len(terms) // 2] + terms[len(terms) // 2 :]
@@ -169,6 +190,8 @@ def planted() -> list[Planted]:
     rows, wide, spread = normal(48, 64), normal(48, 100), normal(48, 64, by=4.0)
     low, lw = bf16(x), bf16(w)
     long, lv = f16(normal(24, 256)), f16(normal(20, 256))
+    q, k, value = (bf16(normal(96, 16, by=2.0)) for _ in range(3))
+    qkv, seen = {"q": q, "k": k, "v": value}, attention(q, k, value)
     codes = R.integers(-127, 128, (20, 64)).astype(np.float32)
     scale = (R.random(20) * 0.01).astype(np.float32)
     s16 = bf16(scale)
@@ -182,6 +205,7 @@ def planted() -> list[Planted]:
     flipped = noisy.view(torch.int16) + torch.from_numpy(R.integers(-1, 2, noisy.shape)).short()
     plain, raised = dot(x, w), rows + np.float32(3)
     short, row = dot(bf16(x), bf16(w)), normal(1, 512, by=4.0)
+    query, keys, held = normal(1, 16), normal(96, 16), normal(96, 16)
     masked = np.where(np.arange(512) % 7 == 0, np.float32(-np.inf), many)
     e4m3 = quantised(rows, torch.float8_e4m3fn, 448)
     return [
@@ -218,6 +242,14 @@ def planted() -> list[Planted]:
                 ("inputs: as given", "inputs: tf32, x alone")),
         Planted("a norm's weight alone", "rmsnorm", rw, rmsnorm(rows, v), rmsnorm(rows, bf16(v)),
                 ("inputs: as given", "inputs: bfloat16, weight alone")),
+        Planted("flash attention", "attention", qkv, seen,
+                attention(q, k, value, tile=32, store=bf16),
+                ("between: float32, softmax: whole",
+                 "between: weights, softmax: online, 32 at a time from the last"), BF16),
+        Planted("a mask off by one", "attention", qkv, seen, attention(q, k[1:], value[1:]), None,
+                BF16),
+        Planted("keys and values mixed up", "attention", qkv, seen,
+                attention(q, k, swapped(value)), None, BF16),
         Planted("dequantised first", "int8-linear", int8, plain_int8 := dot(x, codes) * scale,
                 dot(x, codes * scale[:, None]), ("scale: result", "scale: weights")),
         Planted("int8 in bfloat16", "int8-linear", int16, bf16(dot(low, codes)) * s16,
@@ -246,6 +278,9 @@ def planted() -> list[Planted]:
                 layernorm(raised, one_pass=True), ("variance: two-pass", "variance: one-pass")),
         Planted("fnuz", "quantise", {"x": rows}, e4m3, quantised(rows, torch.float8_e4m3fnuz, 240),
                 ("fp8: e4m3fn", "fp8: e4m3fnuz")),
+        Planted("one query", "attention", {"q": query, "k": keys, "v": held},
+                attention(query, keys, held), attention(bf16(query), bf16(keys), bf16(held)),
+                ("inputs: as given", "inputs: bfloat16"), confidence=Confidence.VALUES),
         Planted("masked inputs", "softmax", {"x": masked}, softmax(masked), softmax(bf16(masked)),
                 ("inputs: as given", "inputs: bfloat16")),
         Planted("another exponential", "softmax", {"x": many}, softmax(many, total=exact),

@@ -192,18 +192,44 @@ def test_a_result_that_zeros_would_pass_shows_nothing(
     assert record.vacuous == compare_exact(empty, empty.clone()).vacuous == 1
 
 
+ROWS = torch.linspace(-1, 1, 64).repeat(4, 1) * torch.tensor([[1e4], [1.0], [1.0], [0.0]])
+#: Plain code errs by 5 in the large row, so that 10 is allowed, and by 1e-6 in the others.
+ROUGH = ROWS + torch.tensor([[5.0], [1e-6], [1e-6], [0.0]])
+OFFSET = ROWS + torch.tensor([[0.0], [0.0], [50.0], [0.0]])
 UNEVEN = torch.linspace(1, 2, 99)
+CODES = torch.tensor([[100] * 8, [0, 1] * 4])
 
 
 @pytest.mark.parametrize(
     ("actual", "usual", "exact", "floor", "words"),
     [
+        (ROWS.clone(), ROUGH, ROWS, 1e-6, ""),
+        (
+            ROWS * torch.tensor([[1], [0], [1], [1]]),
+            ROUGH,
+            ROWS,
+            1e-6,
+            "64 elements from (1, 0) on err by",
+        ),
+        # Memory that nobody wrote is no row of zeros.
+        (spoiled(ROWS, (2,), value=1e-30), ROUGH, ROWS, 1e-6, "64 elements from (2, 0) on err by"),
+        (
+            spoiled(OFFSET, (2,), value=50.0),
+            ROUGH + OFFSET - ROWS,
+            OFFSET,
+            1e-6,
+            "64 elements from (2, 0) on err by",
+        ),
+        # Plain code gets these rows no better.
+        (spoiled(ROWS, (2,), value=0.0), spoiled(ROUGH, (2,), value=0.0), ROWS, 1e-6, ""),
         # Two values next to each other are no constant.
         (ONES.clone(), ONES + 2**-23, ONES + 2**-24, 1e-9, ""),
         (UNEVEN.clone(), UNEVEN, UNEVEN, 0.24, ""),
         (UNEVEN.clone(), UNEVEN, UNEVEN, 0.26, "a constant would pass"),
         (UNEVEN.clone(), UNEVEN, UNEVEN, 1.0, "zeros would pass"),
         (torch.zeros(99), UNEVEN, UNEVEN, 1.0, "zeros would pass"),
+        # Whole numbers are as good as their neighbours.
+        (CODES // 2 * 2, CODES, CODES, 1.0, ""),
     ],
 )
 def test_what_a_result_does_not_show(
@@ -213,6 +239,38 @@ def test_what_a_result_does_not_show(
     assert record.complaint == ""
     assert (record.vacuous, words in record.why_vacuous) == (int(bool(words)), True)
     assert bool(record.why_vacuous) is bool(words)
+
+
+#: Activations: each row has one large element, always in the same column.
+OUTLIER = torch.linspace(-1, 1, 16 * 24).reshape(16, 24).roll(5) + 0.01
+OUTLIER[:, 7] *= 1e4
+HALVED = OUTLIER.half().float()
+FIRST = torch.arange(24) == 7
+
+
+@pytest.mark.parametrize(
+    ("actual", "exact", "words"),
+    [
+        (HALVED, OUTLIER, ""),
+        (HALVED * FIRST, OUTLIER, "16 elements from (0, 0) on err by"),
+        (torch.where(FIRST, HALVED, 1e-30), OUTLIER, "16 elements from (0, 0) on err by"),
+        (torch.where(torch.arange(24) == 9, 0, HALVED), OUTLIER, "16 elements from (0, 9) on err"),
+        # A constant is as little as zeros are.
+        (torch.where(torch.arange(24) == 9, 50, HALVED + 50), OUTLIER + 50, "from (0, 9) on err"),
+        # Columns of few rows, and the elements of one row, count together.
+        ((HALVED * FIRST)[:2], OUTLIER[:2], "8 elements from (0, 0) on err by"),
+        ((HALVED * FIRST)[0], OUTLIER[0], "8 elements from (8,) on err by"),
+        ((HALVED * FIRST).view(4, 4, 24), OUTLIER.view(4, 4, 24), "16 elements from (0, 0, 0)"),
+        # Numbers that a GPU flushes to zero are zeros.
+        (torch.where(FIRST, HALVED, 0), torch.where(FIRST, OUTLIER, OUTLIER * 1e-39), ""),
+    ],
+)  # fmt: skip
+def test_a_column_of_large_values_hides_no_other(
+    actual: torch.Tensor, exact: torch.Tensor, words: str
+) -> None:
+    record = judged(actual.clone(), exact * (1 + 2**-11), exact.double())
+    assert record.complaint == ""
+    assert (bool(record.why_vacuous), words in record.why_vacuous) == (bool(words), True)
 
 
 @pytest.mark.parametrize(

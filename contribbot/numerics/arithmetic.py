@@ -71,8 +71,11 @@ class Arithmetic:
         multiply_add: `separate`, or `fused` (FMA).
         exp: One of `EXPONENTIALS`; `exp2`: of the product with log2(e), rounded.
         divide: `divide`, `reciprocal` (1/y first, then a product), or `rsqrt`.
-        between: What intermediate tensors are rounded to: `float32`, or `result` (its dtype).
-        scale: Where a scale is multiplied in: on the `result`, or on the `weights`.
+        between: What intermediate tensors are rounded to: `float32`, or `result` (its dtype);
+            `weights`: of attention, only what values are multiplied by.
+        scale: Where a scale is multiplied in: on the `result`, on the `weights`; of attention also
+            on `q`, or its root on `both inputs`.
+        softmax: `whole`, or in tiles against the largest so far: `online, 64 at a time`.
         variance: `two-pass`, or `one-pass` (of squares, less the mean's square).
         fp8: A name in `FP8`.
         rounded: What the result is rounded to before it is widened to its dtype.
@@ -87,6 +90,7 @@ class Arithmetic:
     divide: str = "divide"
     between: str = "float32"
     scale: str = "result"
+    softmax: str = "whole"
     variance: str = "two-pass"
     fp8: str = "e4m3fn"
     rounded: str = "as given"

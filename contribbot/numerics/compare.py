@@ -6,8 +6,12 @@ beside the result itself, however it is laid out.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import operator
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -27,8 +31,8 @@ from contribbot.numerics.tensors import (
 from contribbot.numerics.words import count, multiple, number, place_of, times
 
 _LARGEST: Final = sys.float_info.max
-#: Elements from which one value for all of them is no chance.
-_MANY: Final = 8
+#: Elements that a row has at least; with fewer, rows count together.
+_ROW: Final = 8
 _TOO_WIDE: Final = (
     "fudge and floor allow an error as large as the values; state a smaller floor, draw inputs "
     "that give larger results, or leave the cell out with `where`"
@@ -36,6 +40,7 @@ _TOO_WIDE: Final = (
 _ONE_VALUE: Final = (
     "draw inputs that give other values, or judge the elements around them, too, in one result"
 )
+_FLUSHED: Final = torch.finfo(torch.float32).tiny
 
 
 @dataclass
@@ -57,6 +62,7 @@ class _Comparison:
     low: float = math.inf
     high: float = -math.inf
     ratio: float | None = None
+    why_vacuous: str = ""
     complaint: str = ""
 
     @property
@@ -126,11 +132,11 @@ class _Comparison:
             return f"zeros would pass: {advice}"
         spread = self.high - self.low
         constant = spread == 0 if self.kind == "exact" else 0 < spread <= 2 * self.allowed
-        return f"a constant would pass: {advice}" if constant and self.elements >= _MANY else ""
+        return f"a constant would pass: {advice}" if constant and self.elements >= _ROW else ""
 
     def record(self, name: str, seed: int) -> OutputRecord:
         """Return the comparison as the record of one seed."""
-        why = "" if self.complaint else self._nothing()
+        why = "" if self.complaint else self._nothing() or self.why_vacuous
         facts = {**vars(self), "name": name, "worst_seed": seed, "why_vacuous": why}
         facts["vacuous"] = int(bool(why))
         facts |= {"dtype": dtype_name(self.expected.dtype), "shape": self.shape}
@@ -157,7 +163,8 @@ def compare(
     yardstick = max(usual, floor)
     allowed = min(limits.fudge * yardstick, _LARGEST)
     comparison = _Comparison("error", same_precision, usual, floor, allowed)
-    if comparison.take(actual, reference, device) is not None:
+    if (result := comparison.take(actual, reference, device)) is not None:
+        comparison.why_vacuous = _hidden(result, reference, same_precision, limits.fudge)
         comparison.ratio = min(comparison.max_abs / yardstick, _LARGEST)
         if not comparison.complaint and comparison.max_abs > allowed:
             error = multiple(comparison.ratio, usual, floor)
@@ -199,6 +206,64 @@ def compare_exact(
             f"first at {place_of(first)}: {got} instead of {right}"
         )
     return comparison.record(name, seed)
+
+
+def _hidden(
+    actual: torch.Tensor, reference: torch.Tensor, same_precision: torch.Tensor, fudge: float
+) -> str:
+    """Name a row or column of a result that the largest error hides; empty: there is none."""
+    for block in blocks(tuple(reference.shape)):
+        got, right = _wide_pair(actual[block], reference[block])
+        plain = widened(same_precision[block]).to(right.device)
+        for largest, starts, many in _lines(tuple(right.shape), right.device):
+            error, usual, size = (
+                largest(each.abs()) for each in (got - right, plain - right, right)
+            )
+            scales = [size]
+            if not right.is_complex():
+                scales.append((largest(right) + largest(-right)) / 2)
+            usual = fudge * torch.maximum(usual, _resolution(same_precision.dtype, size))
+            # As far off as half of what zeros or the best constant are, where plain code is nearer.
+            hidden = [(error >= scale / 2) & (usual < scale / 2) for scale in scales]
+            if bool((bad := functools.reduce(operator.or_, hidden)).any()):
+                first = int(bad.to(torch.uint8).argmax())
+                inside = torch.arange(right.numel()).reshape(right.shape)
+                place = index_of(inside == int(starts[first]), block)
+                return (
+                    f"{count(many)} elements from {place_of(place)} on err by "
+                    f"{number(float(error[first]))}, as zeros or a constant would, and plain code "
+                    f"by {number(float(usual[first] / fudge))}: larger ones hide it; "
+                    "draw inputs whose rows and columns are of one size, or judge them apart"
+                )
+    return ""
+
+
+def _lines(
+    shape: tuple[int, ...], device: torch.device
+) -> Iterator[tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor, int]]:
+    """Yield how the largest of each row of a block is found, the rows' starts and length; columns.
+
+    Rows of fewer than `_ROW` elements count together, as such columns do.
+    """
+    sizes = [*itertools.accumulate(reversed(shape), operator.mul)] or [1]
+    width = next((size for size in sizes if size >= _ROW), sizes[-1])
+    starts = torch.arange(0, sizes[-1], width, device=device)
+    yield lambda values: values.reshape(-1, width).amax(1), starts, width
+    columns, rows = sizes[0], sizes[-1] // sizes[0]
+    together = min(columns, -(-_ROW // rows))
+    starts = torch.arange(0, columns, together, device=device)
+    # The last group reaches back where groups do not divide the columns.
+    starts = starts.clamp(max=columns - together)
+    group = starts[:, None] + torch.arange(together, device=device)
+    yield lambda values: values.reshape(-1, columns).amax(0)[group].amax(1), starts, together * rows
+
+
+def _resolution(dtype: torch.dtype, size: torch.Tensor) -> torch.Tensor:
+    """Return the distance between neighbours in a dtype, at some magnitudes."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return torch.ones_like(size)
+    # A GPU may flush to zero what is smaller than float32's normal numbers.
+    return torch.finfo(dtype).eps * (size + torch.finfo(dtype).tiny) + _FLUSHED
 
 
 def _largest_error(same_precision: torch.Tensor, reference: torch.Tensor) -> float:

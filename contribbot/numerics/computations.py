@@ -56,6 +56,11 @@ class Computation:
 
 def _sensible(choice: Arithmetic) -> Arithmetic:
     """Return a choice with the usual value where another value makes no difference."""
+    if choice.softmax != "whole":
+        # Tiles keep no scores. A matrix unit takes weights as short as the result; sums move none.
+        choice = replace(
+            choice, order="exact", scale="result", between="weights", exp="rounded", divide="divide"
+        )
     if choice.dtype.itemsize == _WIDE:
         choice = replace(choice, between="float32")
     if choice.order == "exact":
@@ -110,7 +115,64 @@ def _over(a: Arithmetic, total: torch.Tensor, length: int) -> torch.Tensor:
 def _softmax(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
     rows = a.take(inputs["x"], "x").T
     powers = a.step(a.exponential(rows, rows.amax(0)))
-    return a.give(a.quotient(powers, a.step(a.sum(powers))).T)
+    # One tile is no tile.
+    if a.softmax == "whole" or int(a.softmax.split()[1]) >= len(rows):
+        total = a.sum(powers)
+    else:
+        ones = torch.ones_like(rows)[..., None]
+        total = _online(replace(a, between="float32"), rows, ones)[1]
+    return a.give(a.quotient(powers, a.step(total)).T)
+
+
+def _online(
+    a: Arithmetic, scores: torch.Tensor, values: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sum of values (terms, rows, width) by powers of scores (terms, rows), and theirs.
+
+    It is made as a fused kernel makes it: by tiles, each against the largest score so far.
+    """
+    words = a.softmax.split()
+    size = int(words[1])
+    tiles = [*zip(torch.split(scores, size), torch.split(values, size), strict=True)]
+    total, out = torch.zeros_like(scores[0]), torch.zeros_like(values[0])
+    largest = torch.full_like(total, -torch.inf)
+    for some, value in reversed(tiles) if "last" in words else tiles:
+        highest = torch.maximum(largest, some.amax(0))
+        # A tile that is masked whole has no largest score.
+        shift = highest.masked_fill(highest.isinf(), 0.0)
+        powers, less = a.exponential(some, shift), a.exponential(largest, shift)
+        weights = powers if a.between == "float32" else powers.to(a.dtype).float()
+        total = total * less + powers.sum(0)
+        out = out * less[:, None] + torch.einsum("tr,trw->rw", weights, value)
+        largest = highest
+    return out, total
+
+
+def _attention(
+    inputs: Tensors, a: Arithmetic, *, scale: float = 0.0, causal: float = 0.0
+) -> torch.Tensor:
+    """Of some queries (rows, width), each with all keys and values (rows, keys, width)."""
+    q, k, v = (a.take(inputs[name], name) for name in ("q", "k", "v"))
+    by = scale or q.shape[-1] ** -0.5
+    if a.scale == "both inputs":
+        q, k, by = a.step(q * by**0.5), a.step(k * by**0.5), 1.0
+    elif a.scale == "q":
+        q, by = a.step(q * by), 1.0
+    if a.softmax == "whole":
+        scores = a.dot(q.T[:, :, None], k.movedim(-1, 0))
+    else:
+        scores = torch.einsum("rd,rkd->rk", q, k)
+    scores = a.step(a.step(scores) * by)
+    if causal:
+        hidden = torch.arange(k.shape[1]) > inputs["row"][:, None]
+        scores = scores.masked_fill(hidden, -torch.inf)
+    if a.softmax != "whole":
+        out, total = _online(a, scores.T, v.movedim(1, 0))
+        return out / total[:, None]
+    powers = a.exponential(scores, scores.amax(1, keepdim=True))
+    weights = a.quotient(powers, a.sum(powers.T)[:, None])
+    weights = weights if a.between == "float32" else weights.to(a.dtype).float()
+    return a.dot(weights.T[..., None], v.movedim(1, 0))
 
 
 def _rmsnorm(inputs: Tensors, a: Arithmetic, *, eps: float = 1e-6) -> torch.Tensor:
@@ -196,6 +258,23 @@ def _of_rows(inputs: Tensors, units: torch.Tensor) -> Tensors:
     return {**inputs, "x": _flat(inputs["x"])[units]}
 
 
+def _queries(inputs: Tensors) -> int:
+    return len(_flat(inputs["q"]))
+
+
+def _of_queries(inputs: Tensors, units: torch.Tensor) -> Tensors:
+    """Return some queries, each with its head's keys and values, and its row."""
+    q, k, v = (inputs[name] for name in "qkv")
+    head, row = units // q.shape[-2], units % q.shape[-2]
+    # Several heads of queries may share one of keys.
+    shared = q.shape[-3] // k.shape[-3] if q.dim() > 2 else 1  # noqa: PLR2004  rows, width
+    keys = {
+        name: side.reshape(-1, *side.shape[-2:])[head // shared]
+        for name, side in (("k", k), ("v", v))
+    }
+    return {"q": _flat(q)[units], **keys, "row": row}
+
+
 def _apart(kinds: tuple[str, ...], *names: str) -> tuple[str, ...]:
     """Return ways to round all inputs, and those to round one of them alone."""
     return kinds + tuple(f"{kind}, {name} alone" for name in names for kind in kinds[1:])
@@ -210,6 +289,9 @@ _DOT: Final = {
     "order": ar.ORDERS + ar.MATRIX_ORDERS,
 }
 _SUM: Final = {"inputs": _SHORT, "accumulate": tuple(ar.ACCUMULATORS), "order": ar.ORDERS}
+#: Scores that a fused kernel takes at a time; FlashAttention 2 begins with the last.
+_TILES: Final = tuple(f"online, {size} at a time" for size in (32, 64, 96, 128, 176, 192, 256, 512))
+_BACKWARDS: Final = tuple(f"{tile} from the last" for tile in _TILES)
 _DIVIDE: Final = ("divide", "reciprocal")
 _PLACES: Final = ("result", "weights")
 _NORM: Final = {
@@ -226,6 +308,14 @@ _SOFTMAX: Final = {
     "divide": _DIVIDE,
     "between": _BETWEEN,
     "rounded": _SHORT,
+    "softmax": ("whole", *_TILES),
+}
+_ATTENTION: Final = {
+    "inputs": _SHORT,
+    "scale": ("result", "q", "both inputs"),
+    "between": ("float32", "weights", "result"),
+    "order": ("sequential", "blocks of 32", "exact"),
+    "softmax": ("whole", *_TILES, *_BACKWARDS),
 }
 _QUANTISE: Final = {
     "inputs": _SHORT,
@@ -261,6 +351,10 @@ COMPUTATIONS: Final[dict[str, Computation]] = {
     "sum": _by_rows(_sum, _SUM),
     "mean": _by_rows(_mean, _SUM | {"divide": _DIVIDE}),
     "softmax": _by_rows(_softmax, _SOFTMAX),
+    # q (…, queries, width), k and v (…, keys, width); scale (1 / sqrt(width)), causal (0)
+    "attention": Computation(
+        _attention, _ATTENTION, needs=("q", "k", "v"), units=_queries, part=_of_queries
+    ),
     # parameter eps, 1e-6 unless told
     "rmsnorm": _by_rows(
         _rmsnorm,

@@ -32,7 +32,7 @@ _TRIED, _CHECKED = 2**17, 2**25
 #: Kinds of arithmetic next to each result that are paired.
 _NEAREST: Final = 24
 #: Choices that move a result as little as another order of summation.
-_SMALL: Final = ("order", "multiply_add", "exp", "divide", "variance")
+_SMALL: Final = ("order", "multiply_add", "exp", "divide", "variance", "softmax")
 LineKind = Literal["row", "column", "group", "element"]
 
 
@@ -412,7 +412,11 @@ class _Search:
 
     def by_size(self) -> _Cause | None:
         """Return the nearest kind if another order or rounding of the same size can give both."""
-        nearest = _kind(min(self.trials, key=lambda trial: trial.far_a).arithmetic)
+        # Tiles come in one order, which has no spread.
+        whole = [trial for trial in self.trials if trial.arithmetic.softmax == "whole"]
+        if not whole:
+            return None
+        nearest = _kind(min(whole, key=lambda trial: trial.far_a).arithmetic)
         # The largest differences, too: a fault may be in one row.
         apart = (self.b.double() - self.a.double()).nan_to_num(math.inf).abs().amax(1)
         units = torch.cat([self.units, apart.topk(min(_FEWEST, len(apart))).indices])
