@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import runpy
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ import torch
 from contribbot.model.record import CellRecord, OutputRecord
 from contribbot.numerics.compare import compare, compare_exact
 from contribbot.numerics.grid import Cell, Draw, Findings, Grid, TreeWatch
+from contribbot.numerics.imports import ImportWatch
 from contribbot.numerics.limits import VARIABLE, CannotJudgeError, Limits
 from contribbot.numerics.tensors import LAYOUTS, digest, lay_out
 
@@ -133,6 +136,20 @@ def test_what_is_no_such_tensor_fails_plainly(
     assert compare_exact(change(usual.clone()), usual, device=CPU).complaint == words
 
 
+#: A tensor that gives itself out for what it should be.
+LIAR = type("Liar", (torch.Tensor,), {
+    "detach": lambda self: torch.ones(self.shape), "as_subclass": lambda self, _type: self,
+    "__sub__": lambda self, _other: torch.zeros(self.shape),
+    "__getitem__": lambda self, _key: torch.ones(self.shape),
+})  # fmt: skip
+
+
+def test_a_tensor_that_lies_is_found_out() -> None:
+    wrong: torch.Tensor = torch.Tensor.as_subclass(ONES + 1, LIAR)
+    assert compare_exact(wrong, ONES).mismatches == 4
+    assert judged(wrong, ONES, ONES.double()).mismatches == 4
+
+
 USUAL, EXACT = softmaxes(torch.float16)
 
 
@@ -228,6 +245,11 @@ CODES = torch.tensor([[100] * 8, [0, 1] * 4])
         (UNEVEN.clone(), UNEVEN, UNEVEN, 0.26, "a constant would pass"),
         (UNEVEN.clone(), UNEVEN, UNEVEN, 1.0, "zeros would pass"),
         (torch.zeros(99), UNEVEN, UNEVEN, 1.0, "zeros would pass"),
+        (UNEVEN.clone(), UNEVEN.bfloat16().float(), UNEVEN, 1e-6, "no bits beyond bfloat16"),
+        (UNEVEN.half(), UNEVEN.bfloat16().half(), UNEVEN, 1e-6, "no bits beyond bfloat16"),
+        (UNEVEN.clone(), UNEVEN.bfloat16().float(), UNEVEN, 1e-2, ""),  # the floor decides
+        # What a result holds itself is its precision.
+        (UNEVEN.bfloat16().float(), UNEVEN.bfloat16().float(), UNEVEN, 1e-6, ""),
         # Whole numbers are as good as their neighbours.
         (CODES // 2 * 2, CODES, CODES, 1.0, ""),
     ],
@@ -496,6 +518,12 @@ def doubled(x):
     return x.mul_(2)
 def as_list(x):
     return half(x).tolist()
+def count():
+    return 7
+def counts():
+    return [count(), 2]
+SIDES = 12
+TABLE = torch.linspace(0, 1, 15).view(3, 5)
 """
 
 
@@ -525,11 +553,17 @@ def exactly(draw: Draw, x: torch.Tensor, actual: object, name: str = "y") -> Non
     draw.judge(name, actual, reference=soft(x.double()), same_precision=soft(x))
 
 
-def run(body: Body, tree: types.ModuleType) -> Findings:
+def run(
+    body: Body,
+    tree: types.ModuleType,
+    imports: ImportWatch | None = None,
+    names: Mapping[str, object] | None = None,
+) -> Findings:
     """Run a test's body as a grid does, with a tree to watch."""
     (cell,) = Grid({"dtype": [torch.float32]}).cells
-    findings, watch = Findings(cell), TreeWatch([str(Path(str(tree.__file__)).parent)])
+    findings, watch = Findings(cell), TreeWatch([str(Path(str(tree.__file__)).parent)], imports)
     draw = Draw(cell, 0, device=CPU, limits=lambda: LIMITS, findings=findings, watch=watch)
+    watch.compare_names(names or {})
     with watch.watching():
         body(draw, draw.normal(3, 5), tree)
     return findings
@@ -620,6 +654,63 @@ def test_an_input_that_is_overwritten_is_named(tree: types.ModuleType) -> None:
     assert found.written == ("input 2, float32 (4,)",)
     assert len(found.inputs.split()) == 2
     assert run(lambda d, x, t: exactly(d, x, lambda: t.half(x)), tree).digests[0].written == ()
+
+
+@pytest.mark.parametrize(
+    ("statement", "ran"),
+    [
+        ("REFERENCE = halves.half(torch.ones(3).double())", "halves.py: half gave"),
+        ("REFERENCE = halves.Layer()(torch.ones(3))", "halves.py: Layer.forward gave"),
+        ("REFERENCE = [halves.half(torch.ones(3))], 1", "halves.py: half gave"),
+        ("REFERENCE = {'a': halves.half(torch.ones(3))}", "halves.py: half gave"),
+        ("SCALE = halves.as_list(torch.ones(3))[0]", ""),
+        ("LAYER = halves.Layer()", ""),
+        ("import late", ""),
+        ("TABLE = torch.softmax(torch.ones(3), dim=-1)", ""),
+    ],
+)
+def test_what_the_tree_gives_while_a_check_is_imported_could_be_its_reference(
+    statement: str, ran: str, tree: types.ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "check_it.py").write_text(f"import halves\nimport torch\n{statement}\n")
+    watch = ImportWatch([str(Path(str(tree.__file__)).parent)])
+    with watch.importing():
+        runpy.run_path(str(tmp_path / "check_it.py"))
+    assert (watch.gave[: len(ran)], bool(watch.gave)) == (ran, bool(ran))
+
+
+@pytest.mark.parametrize(
+    ("statement", "reference", "words"),
+    [
+        ("GIVEN = halves.as_list(torch.ones(2))[0]", [0.25] * 15, "halves.py: as_list gave a num"),
+        ("GIVEN = int(halves.as_list(torch.ones(2))[0] * 4)", [1.0] * 15, ""),
+        ("GIVEN = {'a': (halves.count(), 2)}", [7.0, 2.0, 7.0], ""),
+        ("GIVEN = {'a': halves.counts()}", [7.0, 2.0, 7.0], "halves.py: counts gave a number"),
+        ("GIVEN = halves.counts()", [7.0, 3.0], ""),  # its own, beside a number of the tree
+        ("import halves", [1.0], ""),
+        ("GIVEN = halves.SIDES", [12.0], "halves.py: SIDES is the same number"),
+        ("GIVEN = 12", [13.0], ""),
+        ("GIVEN = halves.TABLE", torch.linspace(0, 1, 15).view(3, 5).tolist(), "halves.py: TABLE"),
+    ],
+)
+def test_numbers_that_the_tree_gives_at_import_are_no_reference(
+    statement: str,
+    reference: list[float],
+    words: str,
+    tree: types.ModuleType,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "check_it.py").write_text(f"import halves\nimport torch\n{statement}\n")
+
+    def body(draw: Draw, _x: torch.Tensor, _tree: types.ModuleType) -> None:
+        expected = torch.tensor(reference)
+        draw.judge_exact("y", expected.clone, expected)
+
+    given = ImportWatch([str(Path(str(tree.__file__)).parent)])
+    with given.importing():
+        names = runpy.run_path(str(tmp_path / "check_it.py"))
+    with pytest.raises(CannotJudgeError, match=words) if words else contextlib.nullcontext():
+        run(body, tree, given, names)
 
 
 def test_what_judges_is_known_before_the_result_is() -> None:

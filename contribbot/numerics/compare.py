@@ -23,7 +23,9 @@ from contribbot.numerics.tensors import (
     blocks,
     differing,
     dtype_name,
+    has_rules,
     index_of,
+    own_tensor,
     require_finite,
     require_plain,
     widened,
@@ -41,6 +43,7 @@ _ONE_VALUE: Final = (
     "draw inputs that give other values, or judge the elements around them, too, in one result"
 )
 _FLUSHED: Final = torch.finfo(torch.float32).tiny
+_NARROW: Final = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass
@@ -74,6 +77,7 @@ class _Comparison:
         self, actual: object, reference: torch.Tensor, device: torch.device | None
     ) -> torch.Tensor | None:
         """Measure a result's errors, return the result; None where type, shape or device differ."""
+        actual = own_tensor(actual)
         self.complaint = _plain_mismatch(actual, self.expected, device)
         if not isinstance(actual, torch.Tensor) or self.complaint:
             return None
@@ -135,7 +139,7 @@ class _Comparison:
         return f"a constant would pass: {advice}" if constant and self.elements >= _ROW else ""
 
     def record(self, name: str, seed: int) -> OutputRecord:
-        """Return the comparison as the record of one seed."""
+        """Return it as the record of one seed."""
         why = "" if self.complaint else self._nothing() or self.why_vacuous
         facts = {**vars(self), "name": name, "worst_seed": seed, "why_vacuous": why}
         facts["vacuous"] = int(bool(why))
@@ -164,7 +168,9 @@ def compare(
     allowed = min(limits.fudge * yardstick, _LARGEST)
     comparison = _Comparison("error", same_precision, usual, floor, allowed)
     if (result := comparison.take(actual, reference, device)) is not None:
-        comparison.why_vacuous = _hidden(result, reference, same_precision, limits.fudge)
+        comparison.why_vacuous = _hidden(result, reference, same_precision, limits.fudge) or (
+            _coarse(result, same_precision) if usual > floor else ""
+        )
         comparison.ratio = min(comparison.max_abs / yardstick, _LARGEST)
         if not comparison.complaint and comparison.max_abs > allowed:
             error = multiple(comparison.ratio, usual, floor)
@@ -266,6 +272,21 @@ def _resolution(dtype: torch.dtype, size: torch.Tensor) -> torch.Tensor:
     return torch.finfo(dtype).eps * (size + torch.finfo(dtype).tiny) + _FLUSHED
 
 
+def _coarse(actual: torch.Tensor, same_precision: torch.Tensor) -> str:
+    """Say that a same-precision reference is of a lower precision than the result, or nothing."""
+    own = same_precision.dtype
+    for dtype in _NARROW if own in {torch.float16, torch.float32, torch.float64} else ():
+        if _fits(same_precision, dtype) and not _fits(actual, dtype):
+            has = f"has no bits beyond {dtype_name(dtype)}, and the result has"
+            return f"the same-precision reference {has}: compute it in {dtype_name(own)} throughout"
+    return ""
+
+
+def _fits(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
+    parts = (tensor[block] for block in blocks(tuple(tensor.shape)))
+    return all(bool((part.to(dtype).to(part.dtype) == part).all()) for part in parts)
+
+
 def _largest_error(same_precision: torch.Tensor, reference: torch.Tensor) -> float:
     largest = 0.0
     for block in blocks(tuple(reference.shape)):
@@ -278,8 +299,9 @@ def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device
     """Return the fault of a result's type, shape, dtype or device; empty: there is none."""
     if not isinstance(actual, torch.Tensor):
         return f"is {type(actual).__name__}, not a tensor"
-    if actual.layout != torch.strided or actual.is_nested:
-        return f"is {actual.layout}, not a dense tensor"
+    if actual.layout != torch.strided or actual.is_nested or has_rules(actual):
+        kind = type(actual).__name__ if has_rules(actual) else actual.layout
+        return f"is {kind}, not a dense tensor"
     if actual.shape != expected.shape:
         return f"shape {place_of(tuple(actual.shape))} instead of {place_of(tuple(expected.shape))}"
     if actual.dtype != expected.dtype:
@@ -312,7 +334,7 @@ def require_references(reference: object, same_precision: object) -> None:
 
 
 def _wide_pair(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Widen two blocks, on their device, or on the CPU where the devices differ."""
+    """Widen two blocks, on their device, or on the CPU where they lie apart."""
     if left.device != right.device:
         left, right = left.cpu(), right.cpu()
     return widened(left), widened(right)

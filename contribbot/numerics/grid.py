@@ -7,22 +7,29 @@ import functools
 import hashlib
 import inspect
 import itertools
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Final, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 import pytest
 import torch
 
 from contribbot.model.record import Digests, OutputRecord
 from contribbot.numerics.compare import compare, compare_exact, require_references
+from contribbot.numerics.imports import ImportWatch, is_telling, profiled
 from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.tensors import digest, dtype_name, lay_out, require_plain
-from contribbot.numerics.words import place_of
+from contribbot.numerics.tensors import (
+    blocks,
+    digest,
+    dtype_name,
+    lay_out,
+    require_plain,
+    widened,
+)
+from contribbot.numerics.words import place_of, plain
 
 Value = TypeVar("Value")
 
@@ -58,6 +65,7 @@ class Findings:
 
     def judged_by(self, name: str, seed: int, *, inputs: str, references: str) -> None:
         """Note inputs and references of a result; raise ValueError for a name's second result."""
+        name = plain(name)
         if any((judged.result, judged.seed) == (name, seed) for judged in self.digests):
             raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
         self.digests.append(Digests(seed=seed, result=name, inputs=inputs, references=references))
@@ -79,8 +87,7 @@ class Findings:
             "seeds": [*seeds],
             "digests": [judged.model_dump() for judged in self.digests],
             "outputs": [_over_seeds(outputs).model_dump(mode="json") for outputs in of_each],
-            # JSON has no lone surrogates.
-            "failed": failed[:_LONGEST].partition("\n")[0].encode(errors="replace").decode(),
+            "failed": plain(failed.partition("\n")[0][:_LONGEST]),
         }
 
     def require_good(self) -> None:
@@ -259,7 +266,8 @@ class Draw:
 
         Raises:
             CannotJudgeError: The references can judge nothing, could come from the tree (a
-                function of the tree ran in the test), or were written to.
+                function of the tree ran in the test, or gave its numbers at import), or were
+                written to.
             ValueError: This seed has judged a result of this name.
         """
         with profiled(None):
@@ -270,7 +278,7 @@ class Draw:
                 same_precision=same_precision,
                 limits=self._limits(),
                 device=self.device,
-                name=name,
+                name=plain(name),
                 seed=self.seed,
             )
         self._findings.outputs.append(output)
@@ -294,7 +302,9 @@ class Draw:
         with profiled(None):
             require_plain("the expected tensor", expected)
             result = self._result(name, actual, expected)
-            output = compare_exact(result, expected, device=self.device, name=name, seed=self.seed)
+            output = compare_exact(
+                result, expected, device=self.device, name=plain(name), seed=self.seed
+            )
         self._findings.outputs.append(output)
 
     def _result(self, name: str, actual: object, *references: torch.Tensor) -> object:
@@ -305,6 +315,11 @@ class Draw:
                 "come from the tree: run the tree only in a function that is judged, "
                 f"draw.judge({name!r}, lambda: …)"
             )
+        for reference in references:
+            if source := self._watch.source(reference):
+                raise CannotJudgeError(
+                    f"{name}: {source}, and a reference holds no other: compute it in the check"
+                )
         inputs = [digest(tensor) for tensor in self._inputs]
         if self._written or not (callable(actual) or inputs == self._drawn):
             raise CannotJudgeError(
@@ -328,60 +343,85 @@ class Draw:
         return result
 
 
-class TreeWatch:
-    """Notes the first function of the tree that a test runs beside the judged function.
+class TreeWatch(ImportWatch):
+    """Notes the first function of the tree that a test runs beside the one that is judged.
 
     Python's profiler tells of each Python function that starts in this thread. A function that
-    runs while a module is imported computes no reference. Of the tree are the files that really
-    lie in its folders: not those that an overlay links to.
+    runs while a module is imported computes no reference, unless it gave the check a tensor.
     """
 
-    def __init__(self, folders: Iterable[str] = ()) -> None:
+    def __init__(self, folders: Iterable[str] = (), imports: ImportWatch | None = None) -> None:
+        super().__init__(folders)
+        if imports is not None:
+            self.gave, self.numbers = imports.gave, imports.numbers
         self.ran = ""
-        self._folders = tuple(os.path.realpath(folder) + os.sep for folder in folders)
+
+    def compare_names(self, names: Mapping[str, object]) -> None:
+        """Note the numbers of a check's module that a module of the tree has as well."""
+        own = {*filter(is_telling, names.values())}
+        for path, content in self._modules():
+            for name, value in content.items():
+                if is_telling(value) and value in own:
+                    self.numbers.setdefault(value, f"{path}: {name} is the same number")
+
+    def _modules(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """Yield the path and the names of each module of the tree."""
+        for module in [*sys.modules.values()]:
+            content = getattr(module, "__dict__", {})
+            if path := self.path(str(content.get("__file__") or "")):
+                yield path, {**content}
+
+    def source(self, reference: torch.Tensor) -> str:
+        """Name a value of the tree's that a reference is made of alone; empty: there is none."""
+        if self.numbers and reference.numel() and not reference.is_complex():
+            numbers = torch.tensor([*self.numbers], dtype=torch.float64)
+            parts = (widened(reference[block]).cpu() for block in blocks(tuple(reference.shape)))
+            if all(bool(torch.isin(part, numbers).all()) for part in parts):
+                return self.numbers[float(reference.flatten()[0])]
+        for path, content in self._modules() if self.folders else ():
+            for name, value in content.items():
+                if isinstance(value, torch.Tensor) and _equal(value, reference):
+                    return f"{path}: {name} has the same values"
+        return ""
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch the body of a test, for one seed."""
-        self.ran = ""
-        with profiled(self._note if self._folders else None):
+        self.ran = self.gave
+        with profiled(self._note if self.folders else None):
             yield
 
-    def _note(self, frame: FrameType, event: str, _argument: object) -> None:
-        if self.ran or event != "call" or not (path := self._path(frame)):
+    def _note(self, frame: FrameType, event: str, argument: object) -> None:
+        del argument
+        if self.ran or event != "call" or not (path := self.path(frame.f_code.co_filename)):
             return
-        outer: FrameType | None = frame
-        while outer is not None:
-            if outer.f_code.co_name == "<module>" and self._path(outer):
-                return  # an import
-            outer = outer.f_back
-        self.ran = f"{path}: {frame.f_code.co_qualname} ran in the test itself"
+        if not self._importing(frame):
+            self.ran = f"{path}: {frame.f_code.co_qualname} ran in the test itself"
 
-    def _path(self, frame: FrameType) -> str:
-        """Return the path in the tree of a function's file, or nothing."""
-        real = _real_path(frame.f_code.co_filename)
-        paths = (real.removeprefix(root) for root in self._folders if real.startswith(root))
-        return min(paths, key=len, default="")
+    def _importing(self, frame: FrameType | None) -> bool:
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name == "<module>" and self.path(code.co_filename):
+                return True
+            frame = frame.f_back
+        return False
 
 
-_real_path: Final = functools.cache(os.path.realpath)
-
-
-@contextlib.contextmanager
-def profiled(note: Callable[[FrameType, str, object], object] | None) -> Iterator[None]:
-    """Have Python's profiler call a function; None: nothing watches or slows the block."""
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)
+def _equal(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
+    """Say whether a tensor has all values of a reference; one value may be equal by chance."""
+    if tensor.shape != reference.shape or tensor.numel() <= 1 or tensor.layout != torch.strided:
+        return False
+    return not tensor.is_meta and all(
+        bool((widened(tensor[block]).cpu() == widened(reference[block]).cpu()).all())
+        for block in blocks(tuple(reference.shape))
+    )
 
 
 class _Reporter(Protocol):
     """The part of contribbot's pytest plugin that knows the tree, and takes cells."""
 
     folders: Sequence[str]
+    imports: ImportWatch | None
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None: ...
 
@@ -460,7 +500,8 @@ class Grid:
         findings = Findings(cell)
         plugin = request.config.pluginmanager.get_plugin("contribbot-reporter")
         reporter = cast("_Reporter | None", plugin)
-        watch = TreeWatch(reporter.folders if reporter else ())
+        watch = TreeWatch(reporter.folders, reporter.imports) if reporter else TreeWatch()
+        watch.compare_names(getattr(test, "__globals__", {}))
         try:
             for seed in self.seeds:
                 draw = Draw(
@@ -480,8 +521,8 @@ class Grid:
 def _named(axis: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[str, object]]:
     """Pair the values of an axis with their names."""
     if isinstance(values, Mapping):
-        return [(f"{axis}={name}", value) for name, value in values.items()]
-    return [(_text(axis, value), value) for value in values]
+        return [(plain(f"{axis}={name}"), value) for name, value in values.items()]
+    return [(plain(_text(axis, value)), value) for value in values]
 
 
 def _text(axis: str, value: object) -> str:

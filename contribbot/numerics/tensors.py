@@ -1,4 +1,4 @@
-"""Tensors: layouts in memory, blocks, values in float64, bits and digests."""
+"""Tensors: how they lie in memory, seen block by block, widened, and as bits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def blocks(shape: tuple[int, ...], limit: int = BLOCK) -> Iterator[Block]:
-    """Cut a shape into blocks of at most `limit` elements, in order; an empty shape has none."""
+    """Cut a shape into blocks of at most `limit` elements, in order; an empty one has none."""
     if math.prod(shape) <= limit:
         if math.prod(shape):
             yield ()
@@ -49,6 +49,22 @@ def index_of(block_values: torch.Tensor, block: Block) -> tuple[int, ...]:
     inside = torch.unravel_index(ranked.argmax(), block_values.shape)
     starts = [rows.start for rows in block] + [0] * (len(inside) - len(block))
     return tuple(start + int(offset) for start, offset in zip(starts, inside, strict=True))
+
+
+def own_tensor(value: object) -> object:
+    """Return a tensor of a subclass as torch's own, which subtracts and compares as torch does.
+
+    What dispatches below Python's functions (`__torch_dispatch__`) is left as it is.
+    """
+    if not isinstance(value, torch.Tensor) or type(value) is torch.Tensor or has_rules(value):
+        return value
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  torch's own name for subclasses' use
+        return torch.Tensor.as_subclass(value, torch.Tensor)
+
+
+def has_rules(tensor: torch.Tensor) -> bool:
+    """Say whether a tensor's type has rules of its own for what torch does with it."""
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def require_plain(what: str, tensor: object) -> torch.Tensor:
@@ -100,7 +116,7 @@ def digest(*tensors: torch.Tensor) -> str:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """View a tensor as integers; a complex tensor as two integers for each element."""
+    """View a tensor as integers; a complex one as two for each element."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     if plain.is_complex():
         plain = torch.view_as_real(plain)

@@ -35,6 +35,11 @@ def count(elements: int) -> str:
     return f"{elements:,}"
 
 
+def plain(text: str) -> str:
+    """Spell out lone surrogates, which JSON readers refuse."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def place_of(index: tuple[int, ...]) -> str:
     """Return an index or a shape as Python writes it."""
     return str(tuple(index))

@@ -17,12 +17,15 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
 
 from contribbot.lifeline import guard_group, limit_files
 from contribbot.model.failure import RunFailure, sign_in
+
+if TYPE_CHECKING:
+    from contribbot.numerics.imports import ImportWatch
 
 #: A shell's exit status for a missing program.
 _NOT_FOUND: Final = 127
@@ -152,6 +155,7 @@ class Orders:
     code: str = ""  # the folder of an emulated check's compiled code
     device: str = ""  # the emulated target in place of `cuda`
     modules: str = ""  # the index of modules that are executed in place of files
+    numbers: bool = False  # whether the check judges numbers
     attached: bool = False  # whether pytest runs in a user's terminal
     launches: str = ""  # when the terminal shows launches: `always`, on `failure`, or never
 
@@ -224,7 +228,8 @@ class Reporter:
     def __init__(self, orders: Orders) -> None:
         self.__name__ = "contribbot-reporter"  # the plug-in's name for `contribbot.numerics`
         self.folders = orders.folders
-        self._reason = orders.reason
+        self.imports: ImportWatch | None = None
+        self._reason, self._numbers = orders.reason, orders.numbers
         self._checks = str(Path.cwd())
         self._file = Path(orders.report).open("a", encoding="utf-8")  # noqa: SIM115  until the session ends
         self._stopped = False
@@ -233,6 +238,19 @@ class Reporter:
         """Write one line in the form of `pytest_run.ReportLine`, and flush the file."""
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Record the tensors and numbers that a numerics check imports from the tree."""
+        if not self._numbers or not isinstance(collector, pytest.Module):
+            return (yield)
+        from contribbot.numerics.imports import ImportWatch  # noqa: PLC0415  start-up time
+
+        self.imports = ImportWatch(self.folders)
+        with self.imports.importing():
+            return (yield)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Report the collected tests, so that a test that never ran is missed."""

@@ -25,6 +25,7 @@ from contribbot.model.evidence import HOST_TARGETS
 from contribbot.model.failure import Blame, RunFailure
 from contribbot.model.patch import PatchFile
 from contribbot.model.record import CellRecord, FailureRecord, RunnerFault, RunRecord
+from contribbot.numerics.limits import VARIABLE
 from contribbot.verify.job import RunLayout
 from contribbot.verify.runner_fault import runner_fault, signed
 from contribbot.verify.warm import CLIENT, WarmProcesses
@@ -410,6 +411,7 @@ def _orders(
         code=str(place.code or ""),
         device=variables.get("CONTRIBBOT_DEVICE", ""),
         modules=str(modules),
+        numbers=VARIABLE in variables,
         attached=attached,
         launches=launches,
     )
