@@ -7,6 +7,7 @@ from typing import Final
 
 #: By the command's full name, such as `numerics floor`.
 COMMANDS: Final[Mapping[str, str]] = {
+    "evidence prune": "delete with `git rm` the files that `contribbot evidence check` calls stale",
     "numerics floor": "judge by the same precision's own error: a [[numerics]] (docs/numerics.md)",
     "reproducer": "`contribbot body NAME` has the text; `reproducer` in patch.toml, lines to paste",
     "runners workflows pin": "`uv pip compile --generate-hashes` writes the file: docs/runners.md",
@@ -20,9 +21,16 @@ OPTIONS: Final[Mapping[str, str]] = {
     "follow --all": "the page of the pull request has every thread and comment",
     "follow --wait": "it waits for GitHub at most 15 minutes in all",
     "gate --wait": "it waits for GitHub at most 15 minutes in all",
-    "new --author": "commit the diff in a clone, and name the range: new NAME REPO A..B",
     "open-pr --wait": "it waits for GitHub at most 15 minutes in all",
+    "edit --all": "edit the patches one by one: a refresh carries those above along",
+    "new --after": "contribbot queue reorder NAME --after PATCH",
+    "new --author": "commit the diff in a clone, and name the range: new NAME REPO A..B",
+    "new --dry-run": "make it, and look: `contribbot undo` takes it back",
+    "new --pull": "state `pull` in patch.toml, or take them from GitHub: new NAME OWNER/REPO#N",
+    "queue export --alone": "its files are mails already: git am patches/NAME/*.patch",
     "queue export --format": "an mbox is written; `git am` and `git diff` make a diff of it",
+    "queue retire --dry-run": "do it, and look: `contribbot undo` takes it back",
+    "rebase --at": "the tree is in .contribbot/edit/PATCH of the queue; `rebase` names it",
     "runners collect --again": "start the failed jobs again on the run's page, and collect then",
     "runners collect --from": "name the run by its number alone: GitHub has its records",
     "runners workflows install --branch": "write it into verify.yml: it stays",
@@ -38,6 +46,7 @@ KEYS: Final[Mapping[str, str]] = {
     "green without the change, and proves nothing",
     "patch.toml bench.compile": "delete it: call torch.compile in the bench file",
     "patch.toml numerics.compile": "delete it: call torch.compile in the check",
+    "patch.toml expires_when.dependency": "delete it; say in `solution` what the patch waits for",
     "patch.toml numerics.kernels": "delete it: a check that the patched kernel does not decide is "
     "green without the change, and proves nothing",
     "runners.toml hosted.count": "delete it: GitHub limits how many jobs run at the same time",

@@ -120,8 +120,8 @@ def test_versions_come_back(queue: Toy, program: Program) -> None:
     assert program("refresh", "area").code == 0
     after = snapshot(queue.queue / "patches/area")
     for args, files, said in (
-        (("undo", "area"), before, f"the tree at {tree} is as it was"),
-        (("undo", "area"), after, "area: v2 is back as v4, 2 commits"),
+        (("undo", "area", "v1"), before, f"the tree at {tree} is as it was"),
+        (("undo", "area", "v2"), after, "area: v2 is back as v4, 2 commits"),
         (("undo", "area", "v1"), before, "area: v1 is back as v5, 2 commits"),
         (("undo", "area", "v1"), before, "nothing has changed"),
     ):
@@ -145,11 +145,11 @@ def test_a_version_on_which_a_patch_above_does_not_stand_is_refused(
     git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
     assert program("refresh", cwd=tree).code == 0
     before = snapshot(toy.queue)
-    ran = program("undo", "area")
+    ran = program("undo", "area", "v1")
     assert (ran.code, snapshot(toy.queue)) == (1, before)
     assert "area: cube depends on it, and conflicts with it now\n" in ran.out
     assert ran.out.endswith("area: nothing was written; --force leaves them behind\n")
-    ran = program("undo", "area", "--force")
+    ran = program("undo", "area", "v1", "--force")
     assert (ran.code, "cube: no longer applies" in ran.out) == (0, True)
 
 
@@ -170,7 +170,7 @@ def test_a_version_on_which_a_patch_above_does_not_stand_is_refused(
         ("queue split area more gone.py", "gone.py: not changed by it"),
         ("queue split area more src NEW docs", "area: nothing would be in one of the two"),
         ("queue split area cube --from 2", "there is a patch cube already"),
-        ("undo area", "area: no other version is recorded"),
+        ("undo area", "area: name the version to bring back"),
         ("undo area v7", "there is no version v7"),
         ("undo area x", "not versions of a patch"),
     ],

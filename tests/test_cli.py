@@ -75,15 +75,6 @@ def test_the_help_of_every_command_fits_on_its_line(program: Program) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    "args", [["nonsense"], ["verify", "--nonsense"], ["verify", "--jobs", "0"]]
-)
-def test_wrong_usage(program: Program, args: list[str]) -> None:
-    ran = program(*args)
-    assert (ran.code, ran.out) == (2, "")
-    assert "Traceback" not in ran.err
-
-
 def test_completion_of_the_installed_program() -> None:
     program = Path(sys.executable).with_name("contribbot")
     asked = {"_CONTRIBBOT_COMPLETE": "complete_bash", "COMP_WORDS": "contribbot ver"}
@@ -128,21 +119,6 @@ def test_a_cache_that_cannot_be_written(area: Toy, program: Program) -> None:
     assert ran.code == 3
     assert str(file) in ran.err
     assert "Traceback" not in ran.err
-
-
-@pytest.mark.slow
-def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
-    toy.put_patch(checks=one_check())
-    toy.put_queue(["area"])
-    run = f"{sys.executable} -m contribbot verify area"
-    export = f"{sys.executable} -m contribbot queue export area"
-    for command in (f"{run} 0<&- 2>&-", f"{run} >&-", f"{run} | true", f"{export} >&-"):
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
-            cwd=toy.queue, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, (command, done)
-        assert "Traceback" not in done.stderr
 
 
 def test_what_nobody_foresaw_is_one_line(toy: Toy, program: Program) -> None:

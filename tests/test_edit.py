@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import pty
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -155,15 +152,6 @@ def test_a_patch_that_does_not_apply_is_not_opened(program: Program, toy: Toy, t
     assert not tree.exists()
 
 
-@pytest.mark.parametrize("args", [("nothing",), ("--abort", "nothing"), ("--abort", "area")])
-def test_what_is_not_there_is_said(program: Program, tree: Path, args: tuple[str, ...]) -> None:
-    ran = program("edit", *args)
-    assert ran.code == 2
-    assert "Traceback" not in ran.err
-    assert args[-1] in ran.err
-    assert not tree.exists()
-
-
 def spoil(tree: Path, home: Path, how: str) -> None:
     """Do some work in the tree that refresh has not seen."""
     if how == "untracked":
@@ -208,24 +196,6 @@ def test_abort_keeps_what_refresh_has_not_taken(
     assert tree.is_dir()
     assert program("edit", "--abort", "--force", "area").code == 0
     assert not tree.exists()
-
-
-@pytest.mark.parametrize(("answer", "gone"), [(b"n\n", False), (b"\x04", False), (b"y\n", True)])
-def test_abort_asks_on_a_terminal(program: Program, tree: Path, answer: bytes, gone: bool) -> None:
-    program("edit", "area")
-    (tree / "README").write_text("mine\n")
-    ours, theirs = pty.openpty()
-    os.write(ours, answer)
-
-    done = subprocess.run(
-        [sys.executable, "-m", "contribbot", "edit", "--abort", "area"],
-        cwd=program.cwd, stdin=theirs, capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-
-    os.close(ours)
-    os.close(theirs)
-    assert b"Remove it all the same?" in done.stderr
-    assert (done.returncode, tree.exists()) == ((0, False) if gone else (1, True))
 
 
 def test_abort_works_for_a_patch_that_left_the_queue(

@@ -292,16 +292,6 @@ def test_a_stale_record(
     ]
 
 
-def test_stale_records_are_pruned_and_no_others(record: Path, toy: Toy, program: Program) -> None:
-    assert program("evidence", "prune").out == "no stale records\n"
-    replaced("patches/area/0001-change.patch", "Adding", "Putting")(toy)
-    forged = record.with_name("forged.json")
-    forged.write_text(record.read_text().replace("PASSED", "FAILED"))
-    said = f": evidence/area/{record.name}\n"
-    assert program("evidence", "prune").out == f"removed{said}"
-    assert [*(toy.queue / "evidence/area").iterdir()] == [forged]
-
-
 Json = dict[str, JsonValue]
 Stages = dict[str, Json]
 #: Where (an outcome, the record's OWN part, or what in-toto reads: OUTER), a path, another value.

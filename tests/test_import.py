@@ -16,9 +16,7 @@ from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exchange import is_plain, read_range
 from tests.lifetoy import (
-    BINARY,
     SPOILERS,
-    awkward,
     clone,
     commit,
     contribbot,
@@ -124,7 +122,7 @@ def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
     git(mine, "reset", "-q", "--hard", "HEAD~1")
     for subject in ("Re: Areas", "[PATCH] Areas"):
         commit(mine, f"{subject}\n", {"README": "x\n"})
-        refused(f"commit {subject!r}: of its first line a patch file keeps 'Areas' only")
+        refused(f"commit {subject!r}: its message cannot stand in a patch file")
     commit(mine, "Odd\n", {"new\nline": "x\n"})
     refused("name the file so that it can be printed")
     git(mine, "update-index", "--add", "--cacheinfo", f"160000,{toy.commit},vendor/sub")
@@ -210,16 +208,6 @@ def test_on_top_of_another_patch(toy: Toy, mine: Path, tmp_path: Path) -> None:
     assert tree_of(reloaded(toy), "upper", tmp_path / "scratch") == tree
 
 
-def test_binary_files(toy: Toy, mine: Path, tmp_path: Path) -> None:
-    awkward(toy)
-    git(mine, "fetch", "-q", "-f", "--tags", "origin")
-    git(mine, "checkout", "-q", "-B", "fix", toy.commit)
-    commit(mine, "Bytes\n", {"data.bin": BINARY[::-1]})
-    assert contribbot(toy.queue, "new", "area", mine, "fix").code == 0
-    tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
-    assert tree_of(reloaded(toy), "area", tmp_path / "scratch") == tree
-
-
 def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> None:
     plain = toy.root / "plain"
     git(toy.root, "clone", "-q", "-b", "fix", str(mine), str(plain))
@@ -263,16 +251,6 @@ def test_what_is_no_patch(toy: Toy, content: bytes, said: str) -> None:
     assert ran.code in {1, 2}, ran.err
     assert said in ran.err + ran.out
     assert snapshot(toy.queue) == before
-
-
-def test_a_patch_that_is_there_already_is_named(toy: Toy) -> None:
-    mail = toy.format_patch({"src/toy/area.py": FIXED})
-    for name, same in (("area", False), ("again", True)):
-        ran = contribbot(toy.queue, "new", name, "-", stdin=mail)
-        assert (ran.code, "  identical to area, whose" in ran.out) == (0, same), ran.err
-    ran = contribbot(toy.queue, "new", "above", "-", "--depends-on", "area", stdin=mail)
-    assert (ran.code, "already there: line 7 has what it makes" in ran.out) == (1, True), ran.out
-    assert "  identical to area, whose change it makes\n" in ran.out
 
 
 def test_another_release_is_merged_from_the_text_that_the_commits_were_made_of(
@@ -355,26 +333,3 @@ def test_a_subject_with_escapes_gives_a_title_that_loads(toy: Toy) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert "is no title; give one with --title" in ran.err
     assert reloaded(toy).specs.keys() == {"area"}
-
-
-def test_a_subject_is_not_cut_at_separators_of_unicode(toy: Toy) -> None:
-    subject = "One \u2028 two \x85 three"
-    assert contribbot(
-        toy.queue, "new", "area", "-", stdin=toy.format_patch({"README": "x\n"}, subject)
-    ).code == 0  # fmt: skip
-    assert reloaded(toy).specs["area"].title.split() == ["One", "two", "three"]
-    folder = clone(toy)
-    commit(folder, f"{subject}\n\nBody {subject}\n", {"README": "x\n"})
-    ran = contribbot(toy.queue, "new", "again", folder, "main")
-    assert ran.code == 0, ran.err
-
-
-def test_a_folder_that_becomes_a_file(toy: Toy, mine: Path, tmp_path: Path) -> None:
-    git(mine, "rm", "-q", "-r", "src")
-    commit(mine, "One file\n", {"src": "all of it\n"})
-    commit(mine, "A folder again\n", {"src": None, "README": "x\n"})
-    commit(mine, "With a file\n", {"src/toy/new.py": "X = 1\n"})
-    ran = contribbot(toy.queue, "new", "area", mine, "fix")
-    assert ran.code == 0, ran.err
-    tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
-    assert tree_of(reloaded(toy), "area", tmp_path / "scratch") == tree

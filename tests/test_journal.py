@@ -199,7 +199,7 @@ def test_log_prints_the_history_newest_last(area: Toy, program: Program) -> None
         "2026-11-21 07:30  pull-request  opened #1",
         "2026-11-21 07:30  retired       merged\N{REPLACEMENT CHARACTER}",
     ]
-    assert program("queue", "log", "patches/area").out.splitlines() == expected
+    assert program("queue", "log", "area").out.splitlines() == expected
     # It is there also when the patch is not.
     area.put_queue([])
     (area.queue / "patches/area").rename(area.queue / "gone")

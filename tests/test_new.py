@@ -14,11 +14,8 @@ from tests.lifetoy import contribbot, snapshot
 from tests.toy import FIXED, Toy, git
 
 
-def new(
-    toy: Toy, name: str, *, pin: str | None = None, depends_on: tuple[str, ...] = (),
-    after: str | None = None,
-) -> None:  # fmt: skip
-    create(load_queue(toy.queue), Wish(name, "A title", pin, depends_on, after))
+def new(toy: Toy, name: str, *, pin: str | None = None, depends_on: tuple[str, ...] = ()) -> None:
+    create(load_queue(toy.queue), Wish(name, "A title", pin, depends_on))
 
 
 def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
@@ -74,16 +71,10 @@ def test_a_stack(toy: Toy) -> None:
     path.write_text("# mine\n" + path.read_text())
     new(toy, "lower")
     new(toy, "last")
-    new(toy, "upper", depends_on=("lower",), after="lower")
-    assert load_queue(toy.queue).below("upper") == ["lower"]
-    assert [*load_queue(toy.queue).specs] == ["last", "lower", "upper"]
-    new(toy, "a-last", after="upper")
-    assert [*load_queue(toy.queue).specs] == ["last", "lower", "upper", "a-last"]
+    new(toy, "an-upper", depends_on=("lower",))
+    assert load_queue(toy.queue).below("an-upper") == ["lower"]
+    assert [*load_queue(toy.queue).specs] == ["lower", "an-upper", "last"]
     assert path.read_text().startswith("# mine\n")
-    before = snapshot(toy.queue)
-    with pytest.raises(UsageError, match="--after lower: before upper, on which top depends"):
-        new(toy, "top", depends_on=("upper",), after="lower")
-    assert snapshot(toy.queue) == before
 
 
 @pytest.mark.parametrize(
@@ -101,7 +92,6 @@ def test_a_stack(toy: Toy) -> None:
         (("area", "--title", "T", "--pin", "v9"), "no pin v9 in "),
         (("area", "--title", "T", "--pin", "tay"), "no pin tay in "),
         (("area", "--title", "T", "--depends-on", "ther"), "no such patch: ther (did"),
-        (("area", "--title", "T", "--after", "gone"), "no such patch: gone"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_begun(toy: Toy, args: tuple[str, ...], said: str) -> None:
@@ -179,7 +169,6 @@ def test_a_start_fills_in_what_its_message_says_and_begins_a_check(
     assert [(check.name, check.file) for check in patch.spec.checks] == [("red", "test_red.py")]
     (check,) = patch.support
     assert b'module = import_file("src/toy/area.py")' in check.content
-    assert b"# The patch changes: def square(side):" in check.content
 
 
 def test_the_begun_check_runs_and_says_that_it_is_to_be_written(toy: Toy) -> None:

@@ -177,14 +177,6 @@ def test_an_error_is_json_too(toy: Toy, program: Program) -> None:
         assert message in ran.err
 
 
-def test_a_reader_who_has_seen_enough_is_no_failure(area: Toy) -> None:
-    line = f"set -o pipefail; {sys.executable} -m contribbot show area | head -1"
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=area.queue, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
-
-
 def test_completion_reads_the_queue(area: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     (area.queue / "below").mkdir()
     monkeypatch.chdir(area.queue / "below")

@@ -9,10 +9,10 @@ import pytest
 
 from contribbot.errors import UsageError
 from contribbot.files import stores_folder
+from contribbot.git.pins.source import Silent
 from contribbot.git.repository import Store, open_store
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.worktree import (
-    Replay,
     abort,
     close_replay,
     open_replay,
@@ -47,8 +47,8 @@ class Move:
         git(self.toy.upstream, "reset", "-q", "--hard", self.toy.commit)
         return commit
 
-    def to(self, base: str, at: Path | None = None) -> Replay:
-        return open_replay(self.queue, "area", base=base, commits=self.commits, at=at)
+    def to(self, base: str) -> tuple[Path, tuple[str, ...]]:
+        return open_replay(self.queue, "area", base=base, commits=self.commits)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def move(toy: Toy) -> Move:
     toy.put("patches/area/0002-more.patch", second(toy))
     toy.put_queue(["area"])
     queue = load_queue(toy.queue)
-    opened = open_tree(queue, "area")
+    opened = open_tree(queue, "area", progress=Silent())
     assert abort(queue, "area").lost == ()
     store = open_store(stores_folder(), "toy")
     return Move(toy, queue, store, tuple(one.commit for one in opened.commits))
@@ -77,8 +77,8 @@ def test_what_applies_is_carried_to_the_end(move: Move) -> None:
 
     replay = move.to(base)
 
-    assert replay.conflicted == ()
-    assert git(replay.path, "log", "--format=%an %s").decode().splitlines() == [
+    assert replay[1] == ()
+    assert git(replay[0], "log", "--format=%an %s").decode().splitlines() == [
         "Ada Example Say more", "Ada Example Multiply the sides of a rectangle",
         "Ada Example Toy 2.0", "Ada Example Toy 1.0",
     ]  # fmt: skip
@@ -94,7 +94,7 @@ def test_a_commit_that_the_base_has_is_skipped_and_said(move: Move) -> None:
 
     replay = move.to(base)
 
-    assert replay.conflicted == ()
+    assert replay[1] == ()
     (file,) = resolved_files(move.queue, "area")
     assert b"Say more" in file.content
     assert move.to(base) == replay
@@ -103,7 +103,7 @@ def test_a_commit_that_the_base_has_is_skipped_and_said(move: Move) -> None:
 def test_what_was_given_up_by_hand_starts_again(move: Move, home: Path) -> None:
     base = move.release({AREA_FILE: LATER})
     replay = move.to(base)
-    person(replay.path, "cherry-pick", "--abort", home=home)
+    person(replay[0], "cherry-pick", "--abort", home=home)
 
     assert move.to(base) == replay
 
@@ -115,10 +115,10 @@ def test_one_tree_a_patch(move: Move) -> None:
     with pytest.raises(UsageError, match="being carried to"):
         move.to(other)
     with pytest.raises(UsageError, match="is being carried to another base"):
-        open_tree(move.queue, "area")
+        open_tree(move.queue, "area", progress=Silent())
     assert abort(move.queue, "area").lost
     assert close_replay(move.queue, "area")
-    open_tree(move.queue, "area")
+    open_tree(move.queue, "area", progress=Silent())
     with pytest.raises(UsageError, match="area is open in"):
         move.to(base)
     assert not close_replay(move.queue, "area")
@@ -127,12 +127,12 @@ def test_one_tree_a_patch(move: Move) -> None:
 
 @pytest.mark.parametrize("how", ["untracked", "stash"])
 def test_what_would_go_with_the_tree_is_asked_for(move: Move, home: Path, how: str) -> None:
-    replay = move.to(move.release({"README": "toy\n"}))
+    tree, _ = move.to(move.release({"README": "toy\n"}))
     if how == "untracked":
-        (replay.path / "forgotten.txt").write_text("mine\n")
+        (tree / "forgotten.txt").write_text("mine\n")
     else:
-        (replay.path / AREA_FILE).write_text("mine\n")
-        person(replay.path, "stash", home=home)
+        (tree / AREA_FILE).write_text("mine\n")
+        person(tree, "stash", home=home)
 
     with pytest.raises(UsageError, match=r"in no commit: (forgotten\.txt|what is stashed)$"):
         resolved_files(move.queue, "area")

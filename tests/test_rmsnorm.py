@@ -51,7 +51,7 @@ def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
     program = Program(queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
 
     # As `make verify` does.
-    ran = program("verify", "patches/rmsnorm", "--json", "--evidence", ".contribbot/evidence")
+    ran = program("verify", "rmsnorm", "--json", "--evidence", ".contribbot/evidence")
 
     assert ran.code == 0, ran.err
     report = ran.report()

@@ -73,7 +73,7 @@ def test_git_am(filled: tuple[Toy, str], tmp_path: Path) -> None:
         contribbot(toy.queue, "queue", "export", "area", "-o", out, env=spoilt(toy.root)).code == 0
     )
     folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
-    git(folder, "am", str(out))
+    git(folder, "am", "--keep-cr", str(out))
     assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
     said = git(folder, "log", "-3", "--format=%an %B").decode()
     assert "J\xf6rg \xc4rger Multiply the sides" in said

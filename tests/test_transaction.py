@@ -299,15 +299,6 @@ def test_what_killed_runs_left_is_swept(queue: Path) -> None:
     assert_nothing_is_left(queue)
 
 
-@pytest.mark.parametrize("path", ["queue.toml", "/etc/x", "patches/../x", "patches//x", "a/\0"])
-def test_only_paths_into_folders_of_the_queue_are_taken(queue: Path, path: str) -> None:
-    with transaction(queue) as changes:
-        with pytest.raises(ValueError, match="not a path into"):
-            changes.write(path, b"")
-        with pytest.raises(ValueError, match="not a path into"):
-            changes.delete(path)
-
-
 def test_a_folder_where_a_file_belongs_is_named(queue: Path) -> None:
     before = tree(queue / "patches")
     with pytest.raises(QueueError, match="a folder, where a file belongs"):

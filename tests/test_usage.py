@@ -221,12 +221,6 @@ show | missing argument 'PATCH'; see `contribbot show -h`
 new | missing argument 'NAME'; see `contribbot new -h`
 pin add toy | missing argument 'RELEASE'; give name and version apart: contribbot pin add sglang
 bisect area | missing argument 'GOOD'; see `contribbot bisect -h`
-show '' | an argument: an empty value; see `contribbot show -h`
-new x --title '' | --title: an empty value; see `contribbot new -h`
-status --against= | --against: an empty value; see
---queue '' queue list | --queue: an empty value; see
-queue retire area --why '' | --why: an empty value; see `contribbot queue retire -h`
-queue export area --output '' | --output: an empty value; see
 --queue /nope queue list | /nope: no such folder; name the folder that holds patches/
 --queue folder queue list | folder: no patches/queue.toml in it; name the folder
 --queue plain.txt queue list | plain.txt: no patches/queue.toml in it; name the folder
@@ -240,7 +234,6 @@ queue export area --output '' | --output: an empty value; see
 --queue bare verify --all | the queue has no patches; begin one: contribbot new NAME --title T
 --queue bare new x --title T | no pin at all in
 verify aera | AERA
-verify patches/aera | no such patch: patches/aera (did you mean area?)
 verify | no patch named; name one of area, other, or use --all
 verify --all area | --all names every patch already; leave out --all, or area
 show plain.txt | no such patch: plain.txt; the queue has
@@ -271,7 +264,6 @@ open-pr aera --dry-run | AERA
 runners matrix aera | AERA
 runners dispatch aera | AERA
 new x --title T --depends-on aera | AERA
-new x --title T --after aera | AERA
 status --upstream toy | --upstream and --text-only go with --against TAG; contribbot status
 status --text-only | --upstream and --text-only go with --against TAG; contribbot status
 status --against v1.0 --upstream tay | --upstream tay: none of these patches is for it; name one
@@ -289,7 +281,7 @@ new x ../upstream deadbeef | ../upstream: no commit deadbeef; see git
 new x --title T --pin v9 | ; the queue pins toy v1.0; pin another: contribbot pin add UPSTREAM
 new x --title T --pin 1.0 | ; the queue pins toy v1.0 (did you mean v1.0?); pin another
 --queue key verify x | instructions: gfx1203 is not among the targets: gfx942
---queue misnamed verify x | there is no such [[compile]]; correct the file; docs/emulate.md
+--queue misnamed verify x | there is no such [[compile]]; correct the file; docs/
 --queue unmodelled verify x | gfx1030 is not emulated
 new x --title T --pin tay | no pin tay in
 new x no-such.patch | no-such.patch: no such file or folder; name
@@ -299,15 +291,13 @@ new x ../upstream v1.0..v1.0 | v1.0..v1.0: no commits in it; is it the right way
 new area plain.txt | there is a patch area already; take another name
 new x - | standard input: empty; give it
 edit area --abort | area is not open; open it with `contribbot edit area`
-edit area --abort --all | +toy-v1.0 is not open; open it with `contribbot edit --all NAME`
-edit +toy-v1.0 --abort | +toy-v1.0 is not open; open it with `contribbot edit --all NAME`
 edit area --abort --at x | --abort and --at do not go together; leave --at out
 edit area --force | --force is for --abort; leave it out
 edit area --at plain.txt | plain.txt: there is something already; name
 edit area --at folder | folder: there is something already; name
 refresh | no patch named, and this is not the work tree of one; name
 refresh area | area is not open; open it with `contribbot edit area`
-undo area | area: no other version is recorded; contribbot queue log area
+undo area | area: name the version to bring back; contribbot queue log area
 undo area v9 | area: there is no version v9
 undo area nine | nine: not versions of a patch; write
 queue reorder area --before other --after other | --before and --after do not go together; leave

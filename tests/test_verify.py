@@ -48,7 +48,7 @@ def put(
 
 
 def test_a_right_patch_is_proved(area: Toy, program: Program) -> None:
-    ran = program("verify", "patches/area", "--json")
+    ran = program("verify", "area", "--json")
 
     assert ran.code == 0, ran.err
     assert "area: proved on cpu" in ran.err

@@ -7,12 +7,11 @@ import functools
 import inspect
 import json
 import os
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, ParamSpec
+from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
@@ -22,7 +21,6 @@ from contribbot.cli.render import Block, is_watched, lines_of, width
 from contribbot.errors import ExitCode, UsageError
 from contribbot.queue.history import past_name
 from contribbot.queue.load import Queue, find_queue, is_queue, load_queue, select, tree_around
-from contribbot.queue.transaction import rehearsal
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -72,7 +70,7 @@ def patch_names(begin: str) -> list[str]:
 
 
 #: Arguments and options that several commands take: the same words everywhere.
-_PATCH, _PATCHES = "Name of a patch, or its folder.", "Names of patches, or their folders."
+_PATCH, _PATCHES = "Name of a patch.", "Names of patches."
 PatchArgument = Annotated[str, argument("PATCH", _PATCH, complete=patch_names)]
 MaybePatchArgument = Annotated[str | None, argument("PATCH", _PATCH, complete=patch_names)]
 PatchesArgument = Annotated[
@@ -80,15 +78,10 @@ PatchesArgument = Annotated[
 ]
 SomePatchesArgument = Annotated[list[str] | None, argument("PATCH", _PATCHES, complete=patch_names)]
 NameArgument = Annotated[str, argument("NAME", "The new patch's name: a-z, 0-9, . _ -")]
-AfterOption = Annotated[
-    str | None,
-    option("PATCH", "The patch that it follows.", default="the last", complete=patch_names),
-]
 PinOption = Annotated[
     str | None,
     option("PIN", "The upstream or the tag of a pin.", default="the only pin"),
 ]
-DryRunOption = Annotated[bool, flag("--dry-run", "Say what would be written, and write nothing.")]
 TextOnlyOption = Annotated[bool, flag("--text-only", "Run no checks; look at the text alone.")]
 OfflineOption = Annotated[bool, flag("--offline", "Do not ask GitHub.")]
 
@@ -102,20 +95,13 @@ class Reply:
     code: int = 0
     #: Lines beside the document or the lines, on standard error.
     notes: Iterable[Block] = ()
-    #: The files that a rehearsal (--dry-run) would have written, in place of the lines.
-    planned: Sequence[str] | None = None
 
     def print(self, *, as_json: bool) -> int:
         """Write the reply, and return the exit code."""
-        document, blocks = self.document, self.blocks
-        if self.planned is not None:
-            document = document.model_copy(update={"planned": tuple(self.planned)})
-            rows = (f"would {row}" for row in self.planned)
-            blocks = [*rows, "nothing was written: --dry-run"]
         if as_json:
-            print_json(document)
+            print_json(self.document)
         else:
-            print_lines(blocks)
+            print_lines(self.blocks)
         print_lines(self.notes, stderr=True)
         return self.code
 
@@ -143,12 +129,12 @@ def command(example: str) -> Callable[[Callable[P, Reply | int | None]], Callabl
     return made
 
 
-def open_queue(*places: str) -> Queue:
-    """Load the queue: `--queue`'s, that of a patch folder, of a work tree, or around here."""
-    return load_queue(queue_folder(*places))
+def open_queue() -> Queue:
+    """Load the queue: `--queue`'s, that of a work tree, or around here."""
+    return load_queue(queue_folder())
 
 
-def queue_folder(*places: str) -> Path:
+def queue_folder() -> Path:
     """Return the folder of the queue that `open_queue` loads."""
     chosen = current_settings().queue
     if chosen is not None:
@@ -157,14 +143,7 @@ def queue_folder(*places: str) -> Path:
             lacks = "no patches/queue.toml in it" if chosen.exists() else "no such folder"
             raise UsageError(f"{chosen}: {lacks}", hint=hint)
         return chosen
-    for place in places:
-        path = Path(place).absolute()
-        if any((folder / "patch.toml").is_file() for folder in (path, path.parent)):
-            return find_queue(path)
-    try:
-        here = Path.cwd()
-    except FileNotFoundError as error:
-        raise UsageError("the current folder is gone", hint="cd to one that is there") from error
+    here = Path.cwd()
     if tree := tree_around(here):
         from contribbot.queue.worktree import WorkTree  # noqa: PLC0415  start-up time
 
@@ -177,7 +156,7 @@ def queue_folder(*places: str) -> Path:
 
 def open_patch(patch: str) -> tuple[Queue, str]:
     """Return the queue and the name of the patch that a user means."""
-    queue = open_queue(patch)
+    queue = open_queue()
     return queue, select(queue, [patch])[0]
 
 
@@ -185,14 +164,14 @@ def open_patches(
     patches: Sequence[str] | None, *, everything: bool | None = None
 ) -> tuple[Queue, list[str]]:
     """Return the queue and the names of the patches that a user means: without any, all."""
-    queue = open_queue(*(patches or ()))
+    queue = open_queue()
     everything = not patches if everything is None else everything
     return queue, select(queue, patches or (), everything=everything)
 
 
 def open_past(patch: str) -> tuple[Queue, str]:
     """Return the queue and the name of a patch that is in the queue, or left it."""
-    queue = open_queue(patch)
+    queue = open_queue()
     return queue, past_name(queue, patch)
 
 
@@ -206,16 +185,6 @@ def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> Iterator[Li
         yield lines
 
 
-@contextlib.contextmanager
-def rehearsed(dry_run: bool) -> Iterator[list[str] | None]:  # noqa: FBT001  one thing to say
-    """Give the list of the planned changes of the queue's files with --dry-run; else None."""
-    if not dry_run:
-        yield None
-        return
-    with rehearsal() as planned:
-        yield planned
-
-
 def print_lines(blocks: Iterable[Block], *, stderr: bool = False) -> None:
     """Write sentences and tables: as wide as the terminal, or whole into a pipe."""
     coloured = is_watched(stderr=stderr) and not os.environ.get("NO_COLOR")
@@ -223,13 +192,7 @@ def print_lines(blocks: Iterable[Block], *, stderr: bool = False) -> None:
         echo(line, stderr=stderr)
 
 
-_ODD: Final = re.compile(r"[^\n -~]")
-
-
 def print_json(model: BaseModel) -> None:
     """Print one JSON document, the only output on standard output."""
     Document.printed = True
-    text = model.model_dump_json(indent=2, by_alias=True)
-    # Control characters stand within strings alone, where JSON can escape them.
-    text = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else json.dumps(odd[0])[1:-1], text)
-    echo(text.encode())
+    echo(json.dumps(model.model_dump(mode="json", by_alias=True), indent=2).encode())

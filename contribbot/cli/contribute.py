@@ -183,19 +183,10 @@ def candidate_lines(candidate: Candidate) -> Iterator[str]:
     yield f"      different: {candidate.answer}" if candidate.answer else "      no answer yet"
 
 
-def ask_linked(queue: Queue, wish: Wish, *, asks: bool) -> tuple[list[str], Callable[[], None]]:
-    """Return lines on the pull requests linked by an issue; if `asks`, ask the person on each.
-
-    The function that is returned writes the answers into the patch, once there is the patch.
-    """
+def linked_lines(queue: Queue, wish: Wish) -> list[str]:
+    """Return lines on the pull requests that an issue links, from which the patch must differ."""
     from contribbot.contribute import duplicates
     from contribbot.github.client import connect
-
-    answers: dict[str, str] = {}
-
-    def keep() -> None:
-        if answers:
-            set_different(queue, wish.name, answers)
 
     draft = settle(queue, wish)
     repository = queue.upstreams[draft.pin.upstream].repository
@@ -204,18 +195,10 @@ def ask_linked(queue: Queue, wish: Wish, *, asks: bool) -> tuple[list[str], Call
         candidates = [duplicates.candidate_of(item, draft.issue) for item in found]
         pulls = [duplicates.with_end(github, candidate) for candidate in candidates]
     if not pulls:
-        return [f"  no pull request is linked from {draft.issue}"], keep
+        return [f"  no pull request is linked from {draft.issue}"]
     rows = [f"{draft.issue} links:", *(row for pull in pulls for row in candidate_lines(pull))]
     way = f'contribbot gate {draft.name} --different OWNER/REPO#N="WHY"'
-    rows.append(f"the gate asks why this one is different: {way}")
-    if not asks or not sys.stdin.isatty() or current_settings().as_json:
-        return rows, keep
-    cli.print_lines(rows)
-    for number, pull in enumerate(pulls, start=1):
-        question = f"[{number}/{len(pulls)}] Why is yours different from {pull.reference}?"
-        typed = (ask_line(f"{question} (in a sentence, or nothing) ") or "").strip()
-        answers |= [read_option(f"{pull.reference}={typed}")] if typed else []
-    return [], keep
+    return [*rows, f"the gate asks why this one is different: {way}"]
 
 
 @cli.command("attest rmsnorm --show")
@@ -354,7 +337,6 @@ def retire(
     why: Annotated[
         str, cli.option("REASON", "Your reason, where none can be checked.", "--why")
     ] = "",
-    dry_run: cli.DryRunOption = False,
 ) -> cli.Reply:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
     from contribbot.github.client import connect
@@ -362,8 +344,8 @@ def retire(
     from contribbot.verify.pipeline import Options
 
     queue, name = cli.open_past(patch)
-    with cli.live_lines() as lines, cli.rehearsed(dry_run) as planned:
+    with cli.live_lines() as lines:
         status = of_newest(Options(jobs=len(os.sched_getaffinity(0))), lines)
         done = take_out(queue, name, connect, status, why=why)
     rows = [f"{done.patch}: retired: {done.why}", *(f"  {note}" for note in done.notes)]
-    return cli.Reply(done, rows, planned=planned)
+    return cli.Reply(done, rows)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
 from contribbot.cli import command as cli
-from contribbot.cli.refusal import current_settings
 from contribbot.cli.render import Block, Code, count
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, worktree
-from contribbot.queue.load import Queue, patch_name
+from contribbot.queue.load import Queue
 from contribbot.queue.operations import OperationLog
 from contribbot.queue.range_diff import read_range
 from contribbot.queue.refresh import Objection, Refreshed
@@ -35,39 +31,24 @@ def edit(
             "DIR", "Where the work tree goes.", default=".contribbot/edit/PATCH of the queue"
         ),
     ] = None,
-    whole: Annotated[bool, cli.flag("--all", "All patches of its pin, on one branch.")] = False,
     abort: Annotated[bool, cli.flag("--abort", "Remove the work tree.")] = False,
     force: Annotated[bool, cli.flag("--force", _UNSAVED)] = False,
 ) -> cli.Reply:
     """Open a patch as commits in a git work tree of its own; `refresh` saves them in the patch."""
-    queue = cli.open_queue(patch)
-    name = patch_name(queue, patch)
+    queue, name = cli.open_queue(), patch
     if abort and at is not None:
         raise UsageError("--abort and --at do not go together", hint="leave --at out")
     if force and not abort:
         raise UsageError("--force is for --abort", hint="leave it out")
     if not abort:
         with cli.live_lines() as lines:
-            tree = worktree.open_tree(queue, name, whole=whole, at=at, progress=lines.download())
+            tree = worktree.open_tree(queue, name, at=at, progress=lines.download())
         return cli.Reply(tree, edit_lines(tree), int(tree.state == "changed"))
-    key = worktree.whole_pin(queue, name)[0] if whole else name
-    tree = worktree.abort(queue, key, force=force)
+    tree = worktree.abort(queue, name, force=force)
     if tree.state != "kept":
         return cli.Reply(tree, edit_lines(tree))
-    cli.print_lines(edit_lines(tree), stderr=True)
-    if sys.stdin.isatty() and not current_settings().as_json and _confirmed():
-        tree = worktree.abort(queue, key, force=True)
-        return cli.Reply(tree, edit_lines(tree))
-    return cli.Reply(tree, (), 1, ["nothing was removed; --force removes it all the same"])
-
-
-def _confirmed() -> bool:
-    """Ask whether to remove a work tree with unsaved work; the end of the input means no."""
-    try:
-        return typer.confirm("Remove it all the same?", err=True)
-    except typer.Abort:
-        typer.echo("", err=True)
-        return False
+    last = "nothing was removed; --force removes it all the same"
+    return cli.Reply(tree, (), 1, [*edit_lines(tree), last])
 
 
 @cli.command("refresh rmsnorm")
@@ -83,8 +64,8 @@ def refresh(
     if tree is None and patch is None:
         why = "no patch named, and this is not the work tree of one"
         raise UsageError(why, hint="name the patch")
-    queue = cli.open_queue(*([patch] if patch else []))
-    name = patch_name(queue, patch) if patch else tree.state.key if tree else ""
+    queue = cli.open_queue()
+    name = patch or (tree.state.key if tree else "")
     with cli.live_lines() as lines:
         done = save(queue, name, force=force, progress=lines.download())
     return cli.Reply(done, refresh_lines(done), int(bool(done.refused)), unlogged(queue))
@@ -104,21 +85,23 @@ def undo(
     patch: cli.MaybePatchArgument = None,
     version: Annotated[
         str | None,
-        cli.argument(
-            "VERSION", "A version, as `queue log` lists them: v2.", default="the last one"
-        ),
+        cli.argument("VERSION", "With a patch: a version, as `queue log` lists them: v2."),
     ] = None,
     force: Annotated[bool, cli.flag("--force", _ABOVE)] = False,
 ) -> cli.Reply:
     """Take back the last operation on the queue, whole; `undo` again brings the operation back.
 
-    With a patch: give the patch the files from before its last change, or those of a version.
+    With a patch and a version: give the patch the files of that version.
     """
     if patch is None:
         reversal = arrange.undo(cli.queue_folder())
         return cli.Reply(reversal, reversal_lines(reversal))
-    number = read_range(version)[0] if version else None
     queue, name = cli.open_patch(patch)
+    number, _ = read_range(version)
+    if number is None:
+        raise UsageError(
+            f"{name}: name the version to bring back", hint=f"contribbot queue log {name}"
+        )
     with cli.live_lines() as lines:
         done = arrange.restore(queue, name, number, force=force, progress=lines.download())
     last = "nothing was written; --force leaves them behind"
@@ -135,7 +118,6 @@ _LOSSES: Final = {
     LossKind.UNCOMMITTED: "{} (not committed)",
     LossKind.UNTRACKED: "{} (not in git)",
     LossKind.COMMIT: "commit {}",
-    LossKind.UNREADABLE: "what git cannot tell: {}",
 }
 
 
@@ -211,7 +193,7 @@ def refresh_lines(done: Refreshed) -> list[Block]:
         )
     version = f" as v{done.version}" if done.version else ""
     did = f"v{done.restored} is back" if done.restored else "saved"
-    proof = f"Prove it with `contribbot verify {'--all' if name.startswith('+') else name}`."
+    proof = f"Prove it with `contribbot verify {name}`."
     return [
         *lines,
         f"{name}: {did}{version}, {count(len(done.patch_files), 'commit')}",

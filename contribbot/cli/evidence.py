@@ -13,14 +13,12 @@ from contribbot.github.auth import find_server
 from contribbot.model.base import Model
 from contribbot.model.evidence import Details, PatchReport, Statement, Verdict
 from contribbot.queue.load import Queue
-from contribbot.queue.transaction import transaction
 from contribbot.verify.evidence import (
     Record,
     State,
     compare_with_remote,
     missing,
     read_records,
-    refutes,
     removed_records,
     triton_releases,
 )
@@ -45,27 +43,6 @@ def check() -> Reply:
     listed = RecordList.of(queue, records)
     good = {record.state for record in records} <= {State.FRESH, State.RETIRED}
     return Reply(listed, check_blocks(listed), 0 if good and not listed.missing else 1)
-
-
-@command("evidence prune")
-def prune() -> Reply:
-    """Remove stale records, of an earlier state of a patch, its checks or its base.
-
-    `evidence check` lists them. A record with a refutation that stands is kept.
-    """
-    queue = open_queue()
-    with transaction(queue.folder) as change:
-        local = read_records(queue, queue.evidence)
-        stale = [
-            record
-            for record in local
-            if record.state is State.STALE and not refutes(queue, record, local)
-        ]
-        for record in stale:
-            change.delete(record.path.relative_to(queue.folder).as_posix())
-    listed = RecordList.of(queue, stale)
-    lines = [*(f"removed: {record.file}" for record in listed.records)] or ["no stale records"]
-    return Reply(listed, lines)
 
 
 @command("evidence report")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from contribbot.cli import command as cli
@@ -30,19 +29,14 @@ def rebase(
     resolve: Annotated[
         bool, cli.flag("--resolve", "Open a work tree with the first conflict in it.")
     ] = False,
-    at: Annotated[
-        Path | None, cli.option("DIR", "With --resolve or --continue: where the tree goes.")
-    ] = None,
     proceed: Annotated[
         bool, cli.flag("--continue", "Take the resolved conflict, and go on.")
     ] = False,
     abort: Annotated[bool, cli.flag("--abort", "Give up a move that waits.")] = False,
 ) -> cli.Reply:
     """Move a pin and every patch on it to another release: all of them, or nothing."""
-    if abort and (to or pin or dry_run or resolve or at or proceed):
+    if abort and (to or pin or dry_run or resolve or proceed):
         raise UsageError("--abort goes with no other option", hint="contribbot rebase --abort")
-    if at and not (resolve or proceed):
-        raise UsageError("--at is for --resolve and --continue", hint="leave it out")
     queue = cli.open_queue()
     if abort:
         ended = rebasing.abort(queue)
@@ -54,13 +48,12 @@ def rebase(
         run=not text_only,
         superseded=superseded,
         resolve=resolve or proceed,
-        at=at,
         proceed=proceed,
     )
     with cli.live_lines() as lines:
         plan = rebasing.rebase(queue, wanted, options=Options(), watcher=lines)
     good = plan.done or (dry_run and not rebasing.obstacles(plan))
-    return cli.Reply(plan, (*plan_blocks(plan), *rebasing.closing(plan, wanted)), int(not good))
+    return cli.Reply(plan, (*plan_blocks(plan), *rebasing.closing(plan)), int(not good))
 
 
 @cli.command("bisect rmsnorm v0.5.10 v0.5.12")
@@ -119,10 +112,8 @@ def plan_blocks(plan: RebasePlan) -> list[Block]:
 
 def step_line(step: Step, *, question: Question) -> str:
     """Return a step of a bisection in one line."""
-    twice = ", looked at twice" if step.again else ""
-    why = f"{step.why}{twice}".removeprefix(", ")
     what = "upstream already" if step.taken else _STEPS[question].get(step.says, "skipped")
-    return f"{step.at}: {what}{f' ({why})' if why else ''}"
+    return f"{step.at}: {what}{f' ({step.why})' if step.why else ''}"
 
 
 def bisection_lines(bisection: Bisection) -> list[str]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -34,9 +31,9 @@ PANELS: Final[Mapping[str, str]] = {
 #: By a command's full name: its function under `contribbot.cli` (a group has none), and its help.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "demo": ("demo:demo", "See all of it on a toy patch, on this machine alone."),
-    "init": ("start:init", "Make a queue of patches."),
+    "init": ("new:init", "Make a queue of patches."),
     "pin": ("", "Choose the releases that patches are made for."),
-    "pin add": ("start:pin_add", "Pin a release of an upstream."),
+    "pin add": ("new:pin_add", "Pin a release of an upstream."),
     "doctor": ("doctor:doctor", "Show what this machine can prove, and what it lacks."),
     "status": ("status:status", "Show which patches apply and are proved."),
     "show": ("show:show", "Show what a patch is for and what proves it."),
@@ -45,7 +42,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "refresh": ("edit:refresh", "Save the commits of that work tree in the patch."),
     "undo": ("edit:undo", "Take back the last operation on the queue."),
     "queue": ("", "List, arrange, compare and export patches; take one out."),
-    "queue list": ("queue_list:list_patches", "List the patches in order."),
+    "queue list": ("show:list_patches", "List the patches in order."),
     "queue log": ("queue:log", "Show the operations on the queue."),
     "queue diff": ("queue:diff", "Compare versions of a patch commit by commit."),
     "queue reorder": ("queue:reorder", "Move a patch to another place in the order."),
@@ -59,7 +56,6 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "evidence": ("", "Show and check the records of what was proved."),
     "evidence show": ("evidence:show", "Show the records of a patch."),
     "evidence check": ("evidence:check", "Show which records still hold."),
-    "evidence prune": ("evidence:prune", "Remove stale records."),
     "evidence report": ("evidence:report", "Write the queue and its records as web pages."),
     "numerics": ("", "Find out why results of a computation differ."),
     "numerics explain": ("numerics:explain", "Find the arithmetic that makes two results differ."),
@@ -177,7 +173,6 @@ class LazyGroup(TyperGroup):
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run the program; a fault of the command line is reported in one line."""
         try:
-            _refuse_empty(sys.argv[1:])
             # Of its own name, also where `python -m` runs it.
             mine = {"standalone_mode": False, "prog_name": "contribbot"}
             sys.exit(super().main(*args, **settings | mine))
@@ -220,16 +215,6 @@ def _called(words: Sequence[str]) -> str:
     names = [word for word in words if not word.startswith("-")]
     spans = (names[at : at + size] for size in (3, 2, 1) for at in range(len(names) - size + 1))
     return next((name for span in spans if (name := " ".join(span)) in COMMANDS), "")
-
-
-def _refuse_empty(words: Sequence[str]) -> None:
-    """Refuse an empty value, most likely a shell variable that is not set."""
-    before = ""
-    for word in takewhile(lambda word: word != "--", words):
-        if not word or re.fullmatch(r"--[a-z-]+=", word):
-            named = word.rstrip("=") or before if before.startswith("-") or word else "an argument"
-            raise exceptions.UsageError(f"{named}: an empty value")
-        before = word
 
 
 app = typer.Typer(
@@ -297,15 +282,6 @@ def settings(
 
 def main() -> None:
     """Run the program."""
-    # With a standard stream closed, the next file that is opened would take its place.
-    for descriptor in (0, 1, 2):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-    # Python has no such streams then; a command may write bytes to stdout.
-    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  open to the end
-    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  the same
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Foreign text may hold characters that this terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -1,18 +1,66 @@
-"""`contribbot new`."""
+"""`contribbot init`, `pin add` and `new`."""
 
 from __future__ import annotations
 
 import functools
+import shlex
 import sys
-from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 from contribbot.cli import command as cli
-from contribbot.cli.render import Block, conflict_blocks, count
+from contribbot.cli.refusal import current_settings
+from contribbot.cli.render import Block, Code, conflict_blocks, count
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
-from contribbot.queue.exchange import Imported, import_sources, pull_in, pull_of
-from contribbot.queue.new import Draft, Wish, create
+from contribbot.queue.exchange import Imported, import_sources, pull_in
+from contribbot.queue.new import AddedPin, BegunQueue, Draft, Wish, add_pin, create, init_queue
+
+
+@cli.command("init my-queue")
+def init(
+    folder: Annotated[
+        Path | None,
+        cli.argument("DIR", "An empty folder, or a repository.", default="the current folder"),
+    ] = None,
+) -> cli.Reply:
+    """Begin a queue: patches/queue.toml, runners.toml, .gitignore."""
+    place = folder or current_settings().queue or Path()
+    begun = BegunQueue(folder=str(place.resolve()), written=tuple(init_queue(place)))
+    lines: list[Block] = [f"{begun.folder}: an empty queue, with {', '.join(begun.written)}"]
+    if place.resolve() != Path.cwd():
+        lines.append(Code(f"  cd {shlex.quote(str(place))}"))
+    if not any((above / ".git").exists() for above in (place.resolve(), *place.resolve().parents)):
+        lines.append(
+            "  not in git: after `git init`, each operation on it is logged and can be undone"
+        )
+    lines.append("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
+    return cli.Reply(begun, lines)
+
+
+@cli.command("pin add sglang newest")
+def pin_add(
+    upstream: Annotated[str, cli.argument("UPSTREAM", "Its name: sglang, vllm, torch, ….")],
+    release: Annotated[str, cli.argument("RELEASE", "The version, its tag, or newest.")],
+) -> cli.Reply:
+    """Pin a release: look it up at pip's package index, check it, write it into queue.toml."""
+    queue = cli.open_queue()
+    with cli.live_lines() as lines:
+        added = add_pin(queue, upstream, release, progress=lines.download())
+    return cli.Reply(added, pin_lines(added))
+
+
+def pin_lines(added: AddedPin) -> list[Block]:
+    """Return a pin, and its file, whose digest the index or the download gives."""
+    lines: list[Block] = [f"{added.upstream} {added.tag}: pinned in patches/queue.toml"]
+    if added.file:
+        lines += [
+            f"  file    {added.file}",
+            f"  from    {added.place}",
+            f"  sha256  {added.sha256}",
+        ]
+    return [*lines, f"  begin a patch: contribbot new NAME --title T --pin {added.tag}"]
+
 
 _SOURCES = (
     "REPO A..B, REPO BRANCH (its commits above the pin), OWNER/REPO#N (a pull request), mboxes, "
@@ -35,12 +83,11 @@ def new(
         list[str] | None,
         cli.option("PATCH", "A patch below it; may be repeated.", complete=cli.patch_names),
     ] = None,
-    after: cli.AfterOption = None,
     issue: Annotated[
         str,
         cli.option(
             "N",
-            "The issue that it fixes; asks how yours differs from the pull requests that it links."
+            "The issue that it fixes; shows the pull requests that it links."
             " Without SOURCE and --title: a reproducer of the issue, checks alone.",
         ),
     ] = "",
@@ -50,10 +97,6 @@ def new(
             "DIR#N", "A finding of `emulate --report DIR`: its check launches the kernel again."
         ),
     ] = "",
-    pull: Annotated[
-        str, cli.option("OWNER/REPO#N", "Somebody else's pull request, of which the files are.")
-    ] = "",
-    dry_run: cli.DryRunOption = False,
 ) -> cli.Reply:
     """Add a patch: its folder, a patch.toml to fill in, its place in the order.
 
@@ -62,16 +105,14 @@ def new(
     """
     if from_finding and source:
         raise UsageError("--from-finding begins a patch without commits", hint="omit the SOURCE")
-    pulled = pull_of(source or (), pull) if pull or source else ""
-    wish = Wish(name, title, pin, tuple(depends_on or ()), after, issue)
+    wish = Wish(name, title, pin, tuple(depends_on or ()), issue)
     queue = cli.open_queue()
     linked: list[str] = []
-    keep_answers: Callable[[], None] = lambda: None  # noqa: E731  there is nothing to keep
     if issue:
-        from contribbot.cli.contribute import ask_linked  # noqa: PLC0415  start-up time
+        from contribbot.cli.contribute import linked_lines  # noqa: PLC0415  start-up time
 
-        linked, keep_answers = ask_linked(queue, wish, asks=bool(title or source) and not dry_run)
-    with cli.live_lines() as lines, cli.rehearsed(dry_run) as planned:
+        linked = linked_lines(queue, wish)
+    with cli.live_lines() as lines:
         if not source:
             if from_finding:
                 from contribbot.sweep.new_patch import create_from  # noqa: PLC0415  start-up time
@@ -79,16 +120,14 @@ def new(
                 draft = create_from(queue, wish, from_finding)
             else:
                 draft = create(queue, wish)
-            keep_answers()
-            return cli.Reply(NewPatch.of(draft), [*new_lines(draft), *linked], planned=planned)
+            return cli.Reply(NewPatch.of(draft), [*new_lines(draft), *linked])
         online = pull_in(source)
         stdin = functools.partial(_read_pull, *online) if online else _read_stdin
         progress = lines.download()
-        done = import_sources(queue, wish, source, stdin=stdin, pull=pulled, progress=progress)
+        done = import_sources(queue, wish, source, stdin=stdin, progress=progress)
     if done.conflicts:
         return cli.Reply(done, import_lines(done), 1)
-    keep_answers()
-    return cli.Reply(done, [*import_lines(done), *linked], planned=planned)
+    return cli.Reply(done, [*import_lines(done), *linked])
 
 
 def _read_pull(repository: str, number: int) -> bytes:
@@ -114,7 +153,6 @@ class NewPatch(Model):
     pin: str
     title: str
     depends_on: tuple[str, ...]
-    planned: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, draft: Draft) -> NewPatch:
@@ -142,10 +180,9 @@ def new_lines(draft: Draft) -> list[Block]:
 
 def import_lines(done: Imported) -> list[Block]:
     """Return imported commits and the next steps, or the conflicts."""
-    same = [f"  identical to {name}, whose change it makes" for name in done.same_as]
     if done.conflicts:
         last = f"{done.patch}: not imported, nothing was written"
-        return [*conflict_blocks(done.conflicts), *same, last]
+        return [*conflict_blocks(done.conflicts), last]
     total = len(done.patch_files)
     lines = [f"{done.patch}: {count(total, 'commit')} on {done.pin}"]
     lines += [f"  {name}" for name in done.patch_files]
@@ -156,7 +193,6 @@ def import_lines(done: Imported) -> list[Block]:
     ):
         lines += [f"  {text.format(rows)}"] if rows else []
     check = f"patches/{done.patch}/checks/test_red.py"
-    lines += same
     lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
     return [*lines, *_next(done.patch)]
 

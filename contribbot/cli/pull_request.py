@@ -40,7 +40,7 @@ _LINE: Final = 86
 def open_pr(
     patches: Annotated[
         list[str],
-        cli.argument("PATCH", "Names of patches, or their folders.", complete=cli.patch_names),
+        cli.argument("PATCH", "Names of patches.", complete=cli.patch_names),
     ],
     ready: Annotated[
         bool, cli.flag("--ready", "For review, and no draft; marks a draft ready.")

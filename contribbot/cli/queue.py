@@ -19,7 +19,7 @@ from contribbot.model.base import Model
 from contribbot.model.history import Event
 from contribbot.queue import arrange, exchange, history
 from contribbot.queue.exchange import Export
-from contribbot.queue.load import Queue, patch_name
+from contribbot.queue.load import Queue
 from contribbot.queue.operations import Operation, OperationList, OperationLog
 from contribbot.queue.range_diff import range_diff, read_range
 
@@ -30,9 +30,6 @@ def export(
     output: Annotated[
         Path | None, cli.option("FILE", "The mbox.", "--output", "-o", default="standard output")
     ] = None,
-    alone: Annotated[
-        bool, cli.flag("--alone", "Leave out the patches that they depend on.")
-    ] = False,
 ) -> cli.Reply | int:
     """Write patches as one mbox, for git am."""
     as_json = current_settings().as_json
@@ -41,7 +38,7 @@ def export(
         raise UsageError(why, hint="name its file: --output FILE")
     queue, names = cli.open_patches(patches)
     with cli.live_lines() as lines:
-        done = exchange.export(queue, names, alone=alone, progress=lines.download())
+        done = exchange.export(queue, names, progress=lines.download())
     if done.conflicts:
         return cli.Reply(done, (), 1, conflict_blocks(done.conflicts))
     if output is None:
@@ -57,9 +54,9 @@ def export_lines(done: Export) -> list[Block]:
     """Return the patches and commits of an export."""
     lines = [f"{', '.join(done.patches)}: {count(len(done.commits), 'commit')} for {done.pin}"]
     if done.added:
-        lines.append(f"  with {', '.join(done.added)}, which it depends on (--alone: without)")
-    if any(b"\nSubject: [PATCH] [" in file.content for file in done.files):
-        lines.append("  git am --keep-non-patch keeps the brackets of the subjects")
+        lines.append(f"  with {', '.join(done.added)}, on which they depend")
+    if any(b"\r\n" in file.content for file in done.files):
+        lines.append("  it has CRLF line ends: git am --keep-cr keeps them")
     return [*lines]
 
 
@@ -73,7 +70,12 @@ def reorder(
     before: Annotated[
         str | None, cli.option("PATCH", "The patch that follows it.", complete=cli.patch_names)
     ] = None,
-    after: cli.AfterOption = None,
+    after: Annotated[
+        str | None,
+        cli.option(
+            "PATCH", "The patch that it follows.", default="the last", complete=cli.patch_names
+        ),
+    ] = None,
 ) -> cli.Reply:
     """Move a patch to another place in the queue's order."""
     if before and after:
@@ -100,7 +102,7 @@ def fold(
     """Add the commits of a patch to those of another; it then leaves the queue."""
     queue, name = cli.open_patch(patch)
     with cli.live_lines() as lines:
-        done = arrange.fold(queue, name, patch_name(queue, into), progress=lines.download())
+        done = arrange.fold(queue, name, into, progress=lines.download())
     return _arranged(queue, done)
 
 

@@ -11,7 +11,6 @@ from contribbot.errors import UsageError
 from contribbot.lifecycle.status import status as local_status
 from contribbot.lifecycle.status import status_against
 from contribbot.model.lifecycle import Need, PatchStatus, StatusReport, Text
-from contribbot.queue.stack import upstream_meant
 
 
 @cli.command("status --against newest")
@@ -36,8 +35,17 @@ def status(
         from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
 
         theirs = list(dict.fromkeys(queue.specs[name].upstream for name in names))
-        if upstream or against != "newest":
-            theirs = [upstream_meant(queue, names, upstream or "")]
+        if upstream and upstream not in theirs:
+            raise UsageError(
+                f"--upstream {upstream}: none of these patches is for it",
+                hint=f"name one of {', '.join(theirs)}",
+            )
+        if not upstream and against != "newest" and len(theirs) > 1:
+            raise UsageError(
+                f"a tag belongs to one upstream, and these patches are for {', '.join(theirs)}",
+                hint="name it with --upstream",
+            )
+        theirs = [upstream] if upstream else theirs
         with cli.live_lines(order=names) as lines:
             report = status_against(
                 queue,
@@ -98,7 +106,7 @@ def _row(patch: PatchStatus) -> tuple[str, ...]:
 def _notes(patch: PatchStatus) -> Iterator[str]:
     """Yield the notes of a patch below its row: conflicts, need, supersession, expiry."""
     notable = patch.text not in {Text.CLEAN, Text.UPSTREAM, Text.UNKNOWN}
-    yield from filter(None, (notable * patch.text_why, patch.clash))
+    yield from [patch.text_why] if notable and patch.text_why else ()
     if patch.behaviour is not None:
         yield patch.behaviour.why
         yield from (f"{old} is {new} there" for old, new in patch.behaviour.moved.items())

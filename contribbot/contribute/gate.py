@@ -284,9 +284,7 @@ def check_superseded(case: GateCase) -> Observation:
             state = due(
                 condition, case.patch.pin.tag, frozenset(), releases=case.patch.upstream.release
             )
-            # A package that is installed here says little of the packages of the upstream's users.
-            come = None if condition.dependency is not None else state.come
-            why = f"{state.condition}: {state.why}"
+            come, why = state.come, f"{state.condition}: {state.why}"
         unsure = unsure or come is None
         seen.append(why)
     if not seen:

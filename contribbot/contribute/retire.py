@@ -36,7 +36,6 @@ class Retired(Model):
     patch: str
     why: str
     notes: tuple[str, ...] = ()
-    planned: tuple[str, ...] = ()
 
 
 def retire(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import re
@@ -11,14 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contribbot.errors import QueueError
-from contribbot.git.apply import Adjustment, Index, PatchPath, Series, apply_series
+from contribbot.git.apply import Index, PatchPath, Series, apply_series
 from contribbot.git.patch_format import (
     changes,
     format_chains,
-    parse,
-    path_of,
-    plain_path,
     raw_changes,
 )
 from contribbot.git.repository import GONE, IDENTITY, NewCommit, Store, content_of, read_commit
@@ -36,6 +31,8 @@ _CONFLICT: Final = re.compile(
     rb"^={43}\n(?P<theirs>.*?)^>{43}[^\n]*\n?",
     re.MULTILINE | re.DOTALL,
 )
+#: The lines of a diff that another place of the same change alters.
+_PLACES: Final = re.compile(rb"^(?:index |@@ )[^\n]*$", re.MULTILINE)
 _SAME_LINES: Final = "the release changed the same lines"
 _NO_TEXT: Final = "both changed it, and it is no text"
 #: Our words for git's kinds of conflict that are not about a file's text.
@@ -93,7 +90,6 @@ class RebaseResult:
     row: tuple[Picked, ...] = ()
     #: The new patch files; none unless the patch is clean or merged.
     files: tuple[PatchFile, ...] = ()
-    adjustments: tuple[Adjustment, ...] = ()
     conflicts: tuple[ConflictSide, ...] = ()
     why: str = ""
 
@@ -168,19 +164,20 @@ class _Move:
             for result in clean
             for applied in self._patches[result.name].series.applied
         ]
-        hunks = _read_hunks(self._store, [*origins, *news])
+        rows = "".join(f"{commit}\n" for commit in (*origins, *news))
+        texts = _by_commit(self._store, rows, {*origins, *news})
         paths: dict[str, set[str]] = {}
         for commit, _, path in raw_changes(self._store, news):
             paths.setdefault(commit, set()).add(path)
         return [
-            self._compared(result, hunks, paths) if result in clean else result for result in moved
+            self._compared(result, texts, paths) if result in clean else result for result in moved
         ]
 
     def _compared(
-        self, moved: RebaseResult, hunks: Mapping[str, _Hunks], paths: Mapping[str, set[str]]
+        self, moved: RebaseResult, texts: Mapping[str, bytes], paths: Mapping[str, set[str]]
     ) -> RebaseResult:
+        """Return the result with its status and notes: merged, if the text of a commit differs."""
         status, notes = Text.CLEAN, []
-        adjustments: list[Adjustment] = []
         new = {picked.file: picked.commit for picked in moved.row if picked.patch == moved.name}
         for applied in self._patches[moved.name].series.applied:
             what = f"{moved.name}/{applied.file}"
@@ -188,23 +185,16 @@ class _Move:
                 notes.append(f"{self._pin} has all of {what} already")
                 continue
             commit = new[applied.file]
-            before, after = hunks.get(applied.commit, {}), hunks.get(commit, {})
             old_paths, new_paths = self._touched[applied.commit].keys(), paths[commit]
-            if old_paths != new_paths or _texts(before) != _texts(after):
+            before, after = (_PLACES.sub(b"", texts[each]) for each in (applied.commit, commit))
+            if before != after:
                 status = Text.MERGED
             if followed := sorted(new_paths - old_paths):
                 notes.append(f"renames followed: {', '.join(followed)}")
             gone = sorted(old_paths - new_paths)
             if left := [path for path in gone if self._released.get(path) != GONE]:
                 notes.append(f"{self._pin} has what {what} does to {', '.join(left)}")
-            adjustments += [
-                Adjustment(path, line, line - was)
-                for path in sorted(before.keys() & after.keys())
-                for (was, _), (line, _) in zip(before[path], after[path], strict=False)
-                if line != was
-            ]
-        shifts = tuple(adjustments) if status is Text.CLEAN else ()
-        return replace(moved, status=status, adjustments=shifts, why="; ".join(notes))
+        return replace(moved, status=status, why="; ".join(notes))
 
     def _origin(self, commit: str) -> NewCommit:
         if commit not in self._origins:
@@ -350,7 +340,7 @@ class _Move:
 
     def _conflicts(self, commit: str, tree: str, file: str, report: str) -> list[ConflictSide]:
         """Return the conflicts in the messages of `git merge-tree`."""
-        touched, hunks = self._touched.get(commit, {}), self._hunks(commit)
+        touched = self._touched.get(commit, {})
         conflicts: dict[str, list[ConflictSide]] = {}
         named: set[str] = set()
         for kind, paths in sorted(_messages(report), key=lambda row: row[0] not in _STRUCTURE):
@@ -359,28 +349,12 @@ class _Move:
             path, why = _why(kind, paths, touched)
             place = PatchPath(file, path, self._pin)
             content = b"" if why else self._store.file(f"{tree}:{path}") or b""
-            spots = list(_sides(content, place, hunks.get(path, ())))
+            spots = list(_sides(content, place))
             conflicts.setdefault(path, spots or [place.conflict(why or _NO_TEXT)])
             named.update(paths)
         if not conflicts:
             return [PatchPath(file, "the tree", self._pin).conflict("git could not merge it")]
         return [conflict for spots in conflicts.values() for conflict in spots]
-
-    def _hunks(self, commit: str) -> dict[str, list[tuple[str, str]]]:
-        """Return by file the lines that each hunk of a commit expects, and the lines it makes."""
-        parent = self._origin(commit).parent
-        diff = self._store.git("diff-tree", "-p", "-M", "--no-color", parent, commit).stdout
-        return {
-            plain_path(name): [
-                (
-                    "".join(line.value for line in hunk if not line.is_added),
-                    "".join(line.value for line in hunk if not line.is_removed),
-                )
-                for hunk in part
-            ]
-            for part in parse("", diff)
-            for name in (part.source_file, part.target_file)
-        }
 
 
 def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
@@ -404,22 +378,16 @@ def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) ->
     return paths[0], "the release has another such file" if before == GONE else ""
 
 
-def _sides(
-    content: bytes, place: PatchPath, hunks: Sequence[tuple[str, str]]
-) -> Iterator[ConflictSide]:
+def _sides(content: bytes, place: PatchPath) -> Iterator[ConflictSide]:
     """Yield the three sides of each place in a file that git could not merge."""
-    line, at, number = 1, 0, 1
+    line, at = 1, 0
     for spot in _CONFLICT.finditer(content):
         line += content.count(b"\n", at, spot.start())
-        expects, makes = (spot[side].decode("latin-1") for side in ("base", "theirs"))
-        later = enumerate(hunks[number - 1 :], start=number)
-        fitting = (n for n, (old, new) in later if expects in old and makes in new)
-        number = next(fitting, number)
         base, ours, theirs = (
             tuple(row.decode("utf-8", "replace") for row in spot[side].split(b"\n")[:-1])
             for side in ("base", "ours", "theirs")
         )
-        yield place.conflict(_SAME_LINES, number, line, (base, ours, theirs))
+        yield place.conflict(_SAME_LINES, line=line, sides=(base, ours, theirs))
         line, at = line + len(ours), spot.end()
 
 
@@ -434,27 +402,6 @@ def _messages(report: str) -> Iterator[tuple[str, list[str]]]:
         next(fields)  # the same in a sentence
         if kind.startswith("CONFLICT"):
             yield kind, paths
-
-
-#: Of each path the hunks of a diff: the line that each goes to, and its text.
-_Hunks = dict[str, list[tuple[int, str]]]
-
-
-def _texts(hunks: _Hunks) -> dict[str, list[str]]:
-    return {path: [text for _, text in rows] for path, rows in hunks.items()}
-
-
-def _read_hunks(store: Store, commits: Sequence[str]) -> dict[str, _Hunks]:
-    """Read the hunks of commits; none of a commit whose paths are too odd for unidiff."""
-    hunks: dict[str, _Hunks] = {}
-    rows = "".join(f"{commit}\n" for commit in commits)
-    for commit, text in _by_commit(store, rows, set(commits)).items():
-        with contextlib.suppress(QueueError):
-            hunks[commit] = {
-                path_of(part): [(hunk.target_start, "".join(map(str, hunk))) for hunk in part]
-                for part in parse(commit, text)
-            }
-    return hunks
 
 
 def _by_commit(store: Store, rows: str, commits: set[str]) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contribbot import process
-from contribbot.errors import CommandError, CommandTimeoutError, QueueError
+from contribbot.errors import QueueError
 from contribbot.git.repository import Store, git_environment
 from contribbot.model.patch import PatchFile
 
@@ -369,16 +369,6 @@ def touched_files(files: Iterable[PatchFile]) -> list[TouchedFile]:
             moved = old if not removed and not file.is_added_file and old != new else ""
             touched.append(TouchedFile(path, moved, removed))
     return touched
-
-
-def patch_id(diff: bytes) -> str:
-    """Return git's patch id of a diff; empty for a diff without changes."""
-    command = ["git", "patch-id", "--stable"]
-    try:
-        output = process.run(command, env=git_environment(), stdin=diff, timeout=30.0).stdout
-    except (CommandError, CommandTimeoutError):
-        return ""
-    return output.decode("ascii", "replace").partition(" ")[0]
 
 
 def commit_of(mail: bytes) -> str:

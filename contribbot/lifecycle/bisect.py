@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal
 
 from contribbot.errors import IntegrityError, SourceError, UsageError
 from contribbot.git.pins.remote import commits_between, out_of_order
@@ -16,16 +16,6 @@ from contribbot.queue.stack import carried_over, fetch_pin, git_source, like_of,
 from contribbot.verify.pipeline import Options, Watcher
 
 Answer = Literal["before", "after", "skipped"]
-#: What is a failure: a text that does not apply; a check that fails. It is asked for again.
-_FAILURE: dict[Question, Answer] = {"breaks": "after", "unneeded": "before"}
-
-
-class PointAnswer(NamedTuple):
-    """The answer of a release or commit, its reason, and whether all of the patch is there."""
-
-    answer: Answer
-    why: str
-    taken: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,46 +129,36 @@ class _Bisect:
         return ("", [*suspects, first]) if suspects else (first, [])
 
     def _ask(self, place: int) -> Step:
-        """Ask one pin; a failure is asked a second time, and skipped where the answers differ."""
-        seen = self._look(place, again=False)
-        again = seen.answer == _FAILURE[self.question]
-        if again:
-            second = self._look(place, again=True)
-            if second.answer != seen.answer:
-                why = f"one time {seen.why}, another time {second.why}"
-                seen = PointAnswer("skipped", why)
-        tag = self.pins[place].tag
-        step = Step(at=tag, says=seen.answer, why=seen.why, again=again, taken=seen.taken)
-        self.steps[place] = step
-        self.heard(step)
-        return step
-
-    def _look(self, place: int, *, again: bool) -> PointAnswer:
-        self.trouble = None
+        """Ask one pin; a pin that cannot be brought is skipped."""
+        pin, self.trouble = self.pins[place], None
         try:
-            # The second time, nothing remembered counts.
-            return self._answer(self.pins[place], replace(self.options, force=again))
+            step = self._answer(pin)
         except IntegrityError:
             raise  # for a person to look at
         except SourceError as error:
             self.trouble = error
-            return PointAnswer("skipped", error.message)
+            step = Step(at=pin.tag, says="skipped", why=error.message)
+        self.steps[place] = step
+        self.heard(step)
+        return step
 
-    def _answer(self, pin: Pin, options: Options) -> PointAnswer:
+    def _answer(self, pin: Pin) -> Step:
         """Return whether the patch applies to a pin, or whether its checks pass there unpatched."""
         queue, names, progress = self.queue, [self.name], self.watcher.download()
         new = fetch_pin(queue, pin, progress=progress)
         moved = carried_over(queue, names, new, progress=progress)
         status, why = moved[self.name].status, moved[self.name].why
         if self.question == "breaks":
-            if status is Text.BLOCKED:
-                return PointAnswer("skipped", why)
-            applies = status in {Text.CLEAN, Text.MERGED}
-            upstream = status is Text.UPSTREAM
-            return PointAnswer("before" if applies else "after", why, upstream)
-        needs = needs_of(queue, names, pin, moved, options=options, watcher=self.watcher)
-        behaviour = needs[self.name]
-        if {entry.says for entry in behaviour.entries} - {Says.CANNOT} == {Says.PASSES}:
-            return PointAnswer("after", behaviour.why)
-        unclear = behaviour.verdict is Need.UNCLEAR
-        return PointAnswer("skipped" if unclear else "before", behaviour.why)
+            says: dict[Text, Answer] = {
+                Text.CLEAN: "before",
+                Text.MERGED: "before",
+                Text.BLOCKED: "skipped",
+            }
+            taken = status is Text.UPSTREAM
+            return Step(at=pin.tag, says=says.get(status, "after"), why=why, taken=taken)
+        needs = needs_of(queue, names, pin, moved, options=self.options, watcher=self.watcher)
+        need = needs[self.name]
+        if {entry.says for entry in need.entries} - {Says.CANNOT} == {Says.PASSES}:
+            return Step(at=pin.tag, says="after", why=need.why)
+        unclear = need.verdict is Need.UNCLEAR
+        return Step(at=pin.tag, says="skipped" if unclear else "before", why=need.why)

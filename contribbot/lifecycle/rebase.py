@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from contribbot.model.pin import Pin
 from contribbot.queue import history, toml_edit, worktree
 from contribbot.queue.arrange import take_out
 from contribbot.queue.load import Queue, load_queue
+from contribbot.queue.refresh import declared_paths, write_patch
 from contribbot.queue.stack import FetchedPin, carry, fetch_pin, own_pin, pin_at, series_of
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.run_folder import run_folder
@@ -61,7 +61,6 @@ class Wanted:
     run: bool = True
     superseded: Superseded = "stop"
     resolve: bool = False
-    at: Path | None = None
     proceed: bool = False
 
 
@@ -165,12 +164,14 @@ def _move_of(queue: Queue, wanted: Wanted) -> PinMove:
             f"--pin {wanted.pin}: no patch is for it", hint=f"the patches are for {titles}"
         )
     upstream = named[0].upstream
-    if {pin.upstream for pin in named} != {upstream}:
-        raise _which_pin(named)
-    new = pin_at(queue, upstream, wanted.to)
-    moving = [pin for pin in named if pin.tag != new.tag]
+    several = {pin.upstream for pin in named} != {upstream}
+    new = named[0] if several else pin_at(queue, upstream, wanted.to)
+    moving = named if several else [pin for pin in named if pin.tag != new.tag]
     if len(moving) > 1:
-        raise _which_pin(moving)
+        raise UsageError(
+            f"which pin moves? The patches are for {', '.join(pin.title for pin in moving)}",
+            hint=f"name it, such as --pin '{moving[-1].title}'",
+        )
     if not moving:
         raise UsageError(
             f"all patches for {upstream} are on {new.tag} already", hint="name another release"
@@ -179,14 +180,6 @@ def _move_of(queue: Queue, wanted: Wanted) -> PinMove:
     at_pin = (upstream, pin.tag)
     names = [name for name, spec in queue.specs.items() if (spec.upstream, spec.pin) == at_pin]
     return PinMove(pin, new, tuple(names))
-
-
-def _which_pin(pins: Sequence[Pin]) -> UsageError:
-    titles = ", ".join(pin.title for pin in pins)
-    return UsageError(
-        f"which pin moves? The patches are for {titles}",
-        hint=f"name it, such as --pin '{pins[-1].title}'",
-    )
 
 
 def _prepare(
@@ -326,18 +319,17 @@ def _write_patch(
         direct = queue.specs[name].depends_on
         return [rest for low in direct for rest in (left(low) if low in gone else [low])]
 
-    moved, folder = prepared.moved[patch.name], f"patches/{patch.name}"
-    change.replace_files(folder, patch.files, moved.files)
-    tip = moved.commits[-1] if moved.commits else moved.base
-    touched = {change.path for change in changes(prepared.fetched.store, moved.base, tip)}
-    files = [path for path in patch.spec.files if path in touched]
+    moved, path = prepared.moved[patch.name], f"patches/{patch.name}/patch.toml"
+    if patch.files:
+        touched = changes(prepared.fetched.store, moved.base, moved.commits[-1])
+        paths = declared_paths(patch.name, {each.path for each in touched}, patch.spec.files)
+        write_patch(change, patch, moved.files, paths)
     stated = toml_edit.set_patch(
-        change.read(f"{folder}/patch.toml") or b"",
+        change.read(path) or b"",
         pin=prepared.move.new.tag,
-        files=[*files, *sorted(touched.difference(files))] if patch.spec.files else None,
         depends_on=list(dict.fromkeys(left(patch.name))),
     )
-    change.write(f"{folder}/patch.toml", stated)
+    change.write(path, stated)
 
 
 def _folder(queue: Queue) -> Path:
@@ -380,12 +372,9 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
     old = fetch_pin(queue, move.old, progress=Silent())
     with run_folder() as scratch:
         series = series_of(queue, [name], old, scratch=scratch)[name]
-    opened = worktree.open_replay(
-        queue,
-        name,
-        base=prepared.moved[name].base,
-        commits=[applied.commit for applied in series.applied],
-        at=wanted.at,
+    commits = [applied.commit for applied in series.applied]
+    place, conflicted = worktree.open_replay(
+        queue, name, base=prepared.moved[name].base, commits=commits
     )
     state = Underway(
         upstream=move.new.upstream,
@@ -396,8 +385,7 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
         superseded=plan.superseded,
     )
     write_atomically(_folder(queue) / _STATE, state.model_dump_json(indent=2).encode())
-    update = {"conflicted": opened.conflicted, "remembered": opened.remembered}
-    return plan.model_copy(update={**update, "resolve": str(opened.path)})
+    return plan.model_copy(update={"conflicted": conflicted, "resolve": str(place)})
 
 
 def _read_resolution(queue: Queue, state: Underway) -> None:
@@ -441,7 +429,7 @@ def _resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
     return resolved
 
 
-def closing(plan: RebasePlan, wanted: Wanted) -> Sequence[str]:
+def closing(plan: RebasePlan) -> Sequence[str]:
     """Return the closing lines: what was done, or what to do next."""
     if plan.done:
         return [f"moved to {plan.new}; prove it: contribbot verify --all"]
@@ -450,19 +438,13 @@ def closing(plan: RebasePlan, wanted: Wanted) -> Sequence[str]:
         if plan.conflicted:
             how = "git add, git cherry-pick --continue"
             what = f"resolve the conflict in {plan.resolve} ({how})"
-        remembered = [f"resolved as it was once before: {path}" for path in plan.remembered]
-        return [*remembered, f"{what}, then: contribbot rebase --continue"]
+        return [f"{what}, then: contribbot rebase --continue"]
     blocking = obstacles(plan)
     if not blocking:
         return ["nothing was changed (--dry-run); every patch can go along"]
     lines = ["nothing was changed"]
     if _conflicted(plan):
-        options = {
-            "--pin": shlex.quote(wanted.pin) if wanted.pin else "",
-            "--superseded": "keep" if plan.superseded == "keep" else "",
-        }
-        again = "".join(f" {option} {value}" for option, value in options.items() if value)
-        lines.append(f"resolve conflicts: contribbot rebase {plan.new}{again} --resolve")
+        lines.append("to resolve conflicts: run it again with --resolve")
     superseded = [patch for patch in blocking if patch.decision is Decision.SUPERSEDED]
     if superseded and plan.superseded != "retire":
         keep = " (or keep: move them all the same)" if all(map(_moves, superseded)) else ""

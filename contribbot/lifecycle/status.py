@@ -77,16 +77,16 @@ class _Memory:
         text = json.dumps([self._tool, name, *stack, *facts])
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def text(self, name: str, *facts: str) -> TextState | None:
-        """Return the known state of a patch's text by `facts`: the commit and patches before it."""
-        key = self._key(name, *facts)
+    def text(self, name: str, commit: str) -> TextState | None:
+        """Return the known state of a patch's text on a pin's commit."""
+        key = self._key(name, commit)
         if key in self._before.texts:
             self._now.texts[key] = self._before.texts[key]
         return self._now.texts.get(key)
 
-    def put_text(self, name: str, state: TextState, *facts: str) -> TextState:
+    def put_text(self, name: str, state: TextState, commit: str) -> TextState:
         """Remember the state of a patch's text."""
-        return self._now.texts.setdefault(self._key(name, *facts), state)
+        return self._now.texts.setdefault(self._key(name, commit), state)
 
     def evidence(self, name: str) -> tuple[TargetState, ...]:
         """Return the states of a patch's targets; remembered while patch and records are equal."""
@@ -139,30 +139,16 @@ def _own_texts(queue: Queue, names: Sequence[str], memory: _Memory) -> dict[str,
             why = f"{pin.title} is not on this machine yet; contribbot verify brings it"
             texts |= dict.fromkeys(theirs, TextState(text=Text.UNKNOWN, why=why))
             continue
-        digests = [queue.patch(name).digest for name in theirs]
-        facts = {name: (provided.commit, *digests[:at]) for at, name in enumerate(theirs)}
-        known = {name: memory.text(name, *facts[name]) for name in theirs}
+        known = {name: memory.text(name, provided.commit) for name in theirs}
         texts |= {name: text for name, text in known.items() if text is not None}
         if unknown := [name for name, text in known.items() if text is None]:
             fetched = FetchedPin(pin, provided.commit, store)
             with run_folder() as scratch, store.exclusive():
                 stack = PatchStack(queue, fetched, scratch)
-                clash = _first_clash(stack, theirs)
                 for name in unknown:
                     text = _of_applied(stack.apply(name), empty=not queue.patch(name).files)
-                    if name in clash:
-                        text = text.model_copy(update={"clash": clash[name]})
-                    texts[name] = memory.put_text(name, text, *facts[name])
+                    texts[name] = memory.put_text(name, text, provided.commit)
     return texts
-
-
-def _first_clash(stack: PatchStack, names: Sequence[str]) -> dict[str, str]:
-    """Return the first patch that applies alone but not after the patches before it, and why."""
-    for name, applied in stack.pile(names).items():
-        if applied.why and not stack.apply(name).why:
-            above = ", ".join(names[: names.index(name)])
-            return {name: f"not after {above}: {applied.why}"}
-    return {}
 
 
 def _of_applied(applied: AppliedPatch, *, empty: bool) -> TextState:
@@ -199,7 +185,6 @@ def _row(
         against=pin.tag,
         text=text.text,
         text_why=text.why,
-        clash=text.clash,
         behaviour=behaviour,
         evidence=memory.evidence(name),
         contribution=history.pull_request_words(events) or "none",
@@ -264,10 +249,7 @@ def _moves(
             moved |= carried_over(queue, whole, new, progress=watcher.download())
     for name in (name for name in names if name not in texts):
         there = moved[name]
-        text, whys = there.status, [there.why]
-        if text is Text.CLEAN and there.adjustments:
-            text, whys = Text.OFFSET, [*(item.phrase for item in there.adjustments), there.why]
-        texts[name] = TextState(text=text, why="; ".join(filter(None, whys)))
+        texts[name] = TextState(text=there.status, why=there.why)
     return moved, texts
 
 

@@ -103,7 +103,6 @@ class Step(Model):
     at: str
     says: Literal["before", "after", "skipped"]
     why: str
-    again: bool = False
     taken: bool = False
 
 
@@ -145,8 +144,6 @@ class TextState(Model):
 
     text: Loose[Text]
     why: str
-    #: The conflict of the patch with the earlier patches of its pin; or empty.
-    clash: str = ""
 
 
 class TargetState(Model):
@@ -176,7 +173,6 @@ class PatchStatus(Model):
     against: str
     text: Loose[Text]
     text_why: str
-    clash: str = ""
     behaviour: Behaviour | None
     evidence: TargetStates
     contribution: str
@@ -244,5 +240,4 @@ class RebasePlan(Model):
     done: bool = False
     resolve: str = ""
     conflicted: Many[str] = ()
-    remembered: Many[str] = ()
     superseded: Superseded = "stop"

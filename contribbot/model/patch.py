@@ -80,13 +80,12 @@ class Expiry(Model):
     """A condition under which a patch is no longer needed; exactly one of its fields is set."""
 
     release: Tag | None = None
-    dependency: Line | None = None
     pull_request: Reference | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Expiry:
         if len(self.model_fields_set) != 1:
-            raise ValueError("give exactly one of release, dependency and pull_request")
+            raise ValueError("give exactly one of release and pull_request")
         return self
 
 

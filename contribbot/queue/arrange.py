@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -102,13 +101,14 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
         stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress), scratch)
         store = stack.fetched.store
         with store.exclusive():
-            piled = stack.pile([into, name])
-            for other, applied in piled.items():
-                _require(other, applied.why)
-            commits = (*piled[into].commits, *piled[name].commits)
-            fresh = mailable(store, piled[into].base, piled[name].tip)
+            lower = stack.apply(into)
+            _require(into, lower.why)
+            upper = stack.on(lower.tip, name)
+            _require(name, upper.why)
+            commits = (*lower.commits, *upper.commits)
+            fresh = mailable(store, lower.base, upper.tip)
             files = keep_unchanged((*target.files, *patch.files), commits, fresh, commits)
-            paths = _paths(store, target, piled[into].base, piled[name].tip)
+            paths = _paths(store, target, lower.base, upper.tip)
             specs = {
                 other: _without(spec, name, (into,) if other != into else ())
                 for other, spec in queue.specs.items()
@@ -234,29 +234,11 @@ def undo(folder: Path) -> Reversal:
 
 
 def restore(
-    queue: Queue, name: str, number: int | None, *, force: bool = False, progress: Progress
+    queue: Queue, name: str, number: int, *, force: bool = False, progress: Progress
 ) -> Refreshed:
-    """Give a patch the files of a version; without a number, of the version before this one."""
+    """Give a patch the files of a version."""
     queue = _fresh(queue, name)
     patch = queue.patch(name)
-    if number is None:
-        others = [
-            known
-            for known in history.versions(queue.folder, name)
-            if (known.event.digest, known.event.pin) != (patch.digest, patch.pin.tag)
-        ]
-        if not others:
-            raise UsageError(
-                f"{name}: no other version is recorded", hint=f"contribbot queue log {name}"
-            )
-        # All patches of a pin move together.
-        if (old := others[-1].event.pin) != patch.pin.tag:
-            raise UsageError(
-                f"{name}: its last change is a rebase from {old}",
-                hint=f"take it back for all patches: contribbot rebase {old} "
-                f"--pin {shlex.quote(patch.pin.title)}",
-            )
-        number = others[-1].number
     files = history.version(queue.folder, name, number).files()
     with run_folder() as scratch:
         stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress), scratch)
@@ -266,7 +248,7 @@ def restore(
             own = tuple(file.name for file in files)
             return Refreshed(patch=name, changed=False, patch_files=own)
         done = write_patches(
-            stack, name, {name: files}, why=f"restore of v{number}", force=force, resolve=False
+            stack, name, files, why=f"restore of v{number}", force=force, resolve=False
         )
     tree = find_tree(queue, name)
     open_tree = str(tree.path) if tree else ""

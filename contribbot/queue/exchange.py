@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from contribbot.git.pins.source import Progress
 from contribbot.git.repository import NOTHING, Store, git_environment, open_store
 from contribbot.model.base import Model
 from contribbot.model.lifecycle import ConflictSide
-from contribbot.model.patch import Patch, PatchFile
+from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
 from contribbot.process import remove_tree
 from contribbot.queue import history
@@ -144,14 +143,11 @@ def _check_round_trip(
         text = _text(message)
         if applied.message.split() == text.split():
             continue
-        subject = text.partition("\n")[0]
-        why = "its message cannot stand in a patch file: git takes its first lines for headers"
-        if applied.subject != subject and subject.endswith(applied.subject):
-            why = (
-                f"of its first line a patch file keeps {applied.subject!r} only: git takes the "
-                "rest for a mark of the mail"
-            )
-        raise QueueError(f"commit {subject!r}: {why}", hint="reword it (git rebase -i)")
+        subject, why = text.partition("\n")[0], "git takes its first lines for headers or marks"
+        raise QueueError(
+            f"commit {subject!r}: its message cannot stand in a patch file: {why}",
+            hint="reword it (git rebase -i)",
+        )
 
 
 def _text(message: bytes) -> str:
@@ -260,17 +256,6 @@ def pull_in(sources: Sequence[str]) -> tuple[str, int] | None:
     return (match["repository"], int(match["number"])) if match else None
 
 
-def pull_of(sources: Sequence[str], stated: str) -> str:
-    """Return the pull request that brought the commits: the source, or for files the option's."""
-    named = pull_in([stated]) if stated else pull_in(sources)
-    if stated and (named is None or not sources or pull_in(sources)):
-        raise UsageError(
-            f"--pull {stated}: it says of which pull request (OWNER/REPO#N) files are",
-            hint="name both, or let GitHub give them: contribbot new NAME OWNER/REPO#N",
-        )
-    return "{}#{}".format(*named) if named else ""
-
-
 def read_sources(
     sources: Sequence[str],
     *,
@@ -305,11 +290,7 @@ class Imported(Model):
     #: The patch files that git merged with the pin's text, from the text that they were made of.
     merged: tuple[str, ...] = ()
     conflicts: tuple[ConflictSide, ...] = ()
-    #: The patches of the queue with the same change, wherever its hunks stand.
-    same_as: tuple[str, ...] = ()
     version: int | None = None
-    #: Files that would be written and deleted, with `--dry-run`.
-    planned: tuple[str, ...] = ()
 
 
 def import_sources(
@@ -318,11 +299,11 @@ def import_sources(
     sources: Sequence[str],
     *,
     stdin: Callable[[], bytes],
-    pull: str,
     progress: Progress,
 ) -> Imported:
     """Add what a user named as a patch, if the commits apply; git's plain mails stay unchanged."""
-    if sources[0] != "-" and not pull_in(sources) and not Path(sources[0]).exists():
+    pulled = pull_in(sources)
+    if sources[0] != "-" and not pulled and not Path(sources[0]).exists():
         raise UsageError(f"{sources[0]}: no such file or folder", hint=_SOURCES)
     # Before anything is read: a name that is taken is said at once.
     pin = settle(queue, wish).pin
@@ -346,15 +327,9 @@ def import_sources(
                 series = apply_series(
                     store, chain.tip, files, pin=pin.title, scratch=scratch, merge=True
                 )
-                same_as = _same_as(queue, [file.content for file in files])
                 if series.conflicts:
-                    return Imported(
-                        patch=draft.name,
-                        pin=pin.title,
-                        written=False,
-                        conflicts=series.conflicts,
-                        same_as=same_as,
-                    )
+                    sides = series.conflicts
+                    return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
                 written = format_commits(fetched.store, series.base, series.commit)
                 changed = changes(fetched.store, series.base, series.commit)
             touched = declared_paths(draft.name, {path.path for path in changed})
@@ -374,8 +349,8 @@ def import_sources(
             draft = replace(
                 draft,
                 problem=_problem_in(series.applied[0].message),
-                pull=pull,
-                check=begun_check(draft.name, mails, code),
+                pull="{}#{}".format(*pulled) if pulled else "",
+                check=begun_check(draft.name, code),
             )
             add(change, draft, patches=mails)
             digests = {name: queue.patch(name).digest for name in below}
@@ -385,7 +360,6 @@ def import_sources(
     return Imported(
         patch=draft.name,
         pin=draft.pin.title,
-        same_as=same_as,
         patch_files=tuple(file.name for file in mails),
         files=touched,
         rewritten=tuple(new.name for _, new, plain in pairs if not plain),
@@ -395,26 +369,6 @@ def import_sources(
         merged=tuple(applied.file for applied in series.applied if applied.merged),
         version=version,
     )
-
-
-_PLACES: Final = re.compile(rb"^(?:index [^\n]*|@@ [^\n]*)$", re.MULTILINE)
-
-
-def _same_as(queue: Queue, mails: Sequence[bytes]) -> tuple[str, ...]:
-    """Return the patches with the same diffs as the mails, but for line numbers."""
-    wanted = [_diff_of(mail) for mail in mails]
-    folders = ((name, queue.folder / "patches" / name) for name in queue.specs)
-    return tuple(
-        name
-        for name, folder in folders
-        if [_diff_of(path.read_bytes()) for path in sorted(folder.glob("*.patch"))] == wanted
-    )
-
-
-def _diff_of(mail: bytes) -> bytes:
-    """Return the diff of a mail without ids of blobs and numbers of lines."""
-    diff = mail[mail.find(b"\ndiff --git ") :].partition(b"\n-- \n")[0]
-    return _PLACES.sub(b"", diff).rstrip()
 
 
 def _named(old: bytes, new: bytes) -> bytes:
@@ -439,20 +393,9 @@ def _problem_in(message: str) -> str:
     return "".join(char for char in prose if char.isprintable() or char == "\n")
 
 
+#: A line that `git mailsplit` takes for the first line of a mail.
+_MAIL_BEGINS: Final = re.compile(rb"^From [^\n]*\d:\d\d[^\n]* \d+\r?$", re.MULTILINE)
 _FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
-#: Headers that say how the rest of a mail is to be read.
-_MIME: Final = re.compile(
-    rb"^(?:mime-version|content-type|content-transfer-encoding):[^\n]*\n(?:[ \t][^\n]*\n)*",
-    re.IGNORECASE | re.MULTILINE,
-)
-_MIME_QUOTED: Final = (
-    b"MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
-    b"Content-Transfer-Encoding: quoted-printable\n"
-)
-_CHARSET: Final = re.compile(
-    rb"^content-type:[^\n]*charset=(?!\"?utf-8)|quoted-printable|base64",
-    re.IGNORECASE | re.MULTILINE,
-)
 
 
 class Export(Model):
@@ -468,86 +411,56 @@ class Export(Model):
     files: tuple[PatchFile, ...] = Field(default=(), exclude=True)
 
 
-def export(queue: Queue, names: Sequence[str], *, alone: bool, progress: Progress) -> Export:
-    """Export patches applied to their pin, and their dependencies unless `alone`."""
-    patches = _selected(queue, names, alone=alone)
-    fetched = fetch_pin(queue, patches[0].pin, progress=progress)
-    with run_folder() as scratch, fetched.store.exclusive():
-        return _exported(PatchStack(queue, fetched, scratch), patches, names)
-
-
-def _selected(queue: Queue, names: Sequence[str], *, alone: bool) -> list[Patch]:
-    pins: dict[str, list[str]] = {}
-    for name in names:
-        pins.setdefault(own_pin(queue, name).title, []).append(name)
+def export(queue: Queue, names: Sequence[str], *, progress: Progress) -> Export:
+    """Export patches of one pin and their dependencies, applied on top of each other."""
+    pins = {own_pin(queue, name).title for name in names}
     if len(pins) > 1:
-        some = " ".join(next(iter(pins.values())))
         raise UsageError(
             f"the patches stand on several pins ({', '.join(sorted(pins))})",
-            hint=f"name those of one: contribbot queue export {some}",
+            hint="name those of one pin: contribbot queue export NAME",
         )
-    chosen = [*names] if alone else with_dependencies(queue, names)
-    patches = [queue.patch(name) for name in queue.specs if name in chosen]
+    patches = [queue.patch(name) for name in with_dependencies(queue, names)]
     for patch in patches:
         if not patch.files:
             raise UsageError(
                 f"{patch.name}: no commits yet",
                 hint=f"make them with `contribbot edit {patch.name}`",
             )
-    return patches
-
-
-def _exported(stack: PatchStack, patches: Sequence[Patch], named: Sequence[str]) -> Export:
-    """Apply patches on top of each other and their dependencies; dependencies are not exported."""
-    names = tuple(patch.name for patch in patches)
-    queue, store = stack.queue, stack.fetched.store
-    lower = dict.fromkeys(low for name in names for low in queue.below(name) if low not in names)
-    base = tip = stack.fetched.commit
+    fetched = fetch_pin(queue, patches[0].pin, progress=progress)
     exported: list[PatchFile] = []
     commits: list[str] = []
     conflicts: tuple[ConflictSide, ...] = ()
-    for patch in [*(queue.patch(name) for name in lower), *patches]:
-        series = stack.series(tip, patch.files)
-        if conflicts := series.conflicts:
-            exported, commits = [], []
-            break
-        if patch.name in lower:
-            base = tip = series.commit
-            continue
-        adjusted = any(applied.adjustments for applied in series.applied)
-        exported += format_commits(store, tip, series.commit) if adjusted else patch.files
-        commits += [applied.commit for applied in series.applied]
-        tip = series.commit
+    tip = fetched.commit
+    with run_folder() as scratch, fetched.store.exclusive():
+        stack = PatchStack(queue, fetched, scratch)
+        for patch in patches:
+            series = stack.series(tip, patch.files)
+            if conflicts := series.conflicts:
+                exported, commits = [], []
+                break
+            adjusted = any(applied.adjustments for applied in series.applied)
+            whole = format_commits(fetched.store, tip, series.commit) if adjusted else patch.files
+            exported += whole
+            commits += [applied.commit for applied in series.applied]
+            tip = series.commit
     return Export(
         pin=patches[0].pin.title,
-        patches=names,
-        base=base,
+        patches=tuple(patch.name for patch in patches),
+        base=fetched.commit,
         commits=tuple(commits),
         conflicts=conflicts,
-        added=tuple(name for name in names if name not in named),
+        added=tuple(patch.name for patch in patches if patch.name not in names),
         files=tuple(exported),
     )
 
 
 def mbox(files: Sequence[PatchFile]) -> bytes:
-    """Return patch files as one mbox for `git am`."""
-    return b"".join(_in_mbox(file) for file in files)
-
-
-def _in_mbox(file: PatchFile) -> bytes:
-    """Return a mail that `git am` gets back unchanged from an mbox.
-
-    `git am` drops carriage returns at the ends of lines, and takes a line of a message
-    that looks like the start of a mail for one: such mails go quoted-printable.
-    """
-    content = file.content if file.content.startswith(b"From ") else _FROM + file.content
-    head, _, body = content.partition(b"\n\n")
-    if b"\r" not in body and not re.search(rb"^From ", body, re.MULTILINE):
-        return content
-    if _CHARSET.search(head):
-        raise QueueError(
-            f"{file.name}: encoded in a way that no mbox keeps", hint="write it again: refresh it"
-        )
-    head = _MIME.sub(b"", head + b"\n") + _MIME_QUOTED
-    rows = [binascii.b2a_qp(row, istext=False) for row in body.split(b"\n")]
-    return head + b"\n" + re.sub(rb"^From ", b"=46rom ", b"\n".join(rows), flags=re.MULTILINE)
+    """Return patch files as one mbox for `git am --keep-cr`."""
+    for file in files:
+        if _MAIL_BEGINS.search(file.content.partition(b"\n")[2]):
+            raise QueueError(
+                f"{file.name}: a line reads as the first line of another mail",
+                hint=f"reword the message, or send the file alone: git am {file.name}",
+            )
+    mails = (file.content for file in files)
+    return b"".join(mail if mail.startswith(b"From ") else _FROM + mail for mail in mails)

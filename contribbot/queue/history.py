@@ -33,7 +33,7 @@ from contribbot.model.history import (
 )
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
-from contribbot.queue.load import Queue, no_such_patch, patch_name
+from contribbot.queue.load import Queue, no_such_patch
 from contribbot.queue.operations import OperationLog
 from contribbot.queue.transaction import Transaction, transaction
 
@@ -50,11 +50,10 @@ def journal_file(queue_folder: Path, name: str) -> Path:
     return queue_folder / _journal(name)
 
 
-def past_name(queue: Queue, item: str) -> str:
+def past_name(queue: Queue, name: str) -> str:
     """Return the name of a patch that is in the queue, or has a history there."""
-    name = patch_name(queue, item)
     if name not in queue.specs and not journal_file(queue.folder, name).is_file():
-        raise no_such_patch(item, queue.specs)
+        raise no_such_patch(name, queue.specs)
     return name
 
 

@@ -31,104 +31,65 @@ _KEY: Final = re.compile(r"^\s*([A-Za-z0-9_\"'.-]+)\s*=")
 _SHOWN: Final = 80
 #: Pydantic's names for a part of a union, and for a wrong key, in the place of an error.
 _OF_A_UNION: Final = re.compile(r"\[|^constrained-str$|^float$")
-#: The page that lists the keys of a table; docs/queue.md has those of all others.
-_OWN_PAGES: Final = ("compile", "build", "numerics", "bench", "runners")
-_PAGES: Final = {name: name for name in _OWN_PAGES} | {
-    "contribution": "contribute",
-    "emulated": "emulate",
-    "hosted": "runners",
-}
-_MARK: Final = re.compile(r"^<{7} ", re.MULTILINE)
 
 
 def read_model(path: Path, model: type[M]) -> M:
     """Read a TOML file into a model."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        content = path.read_bytes()
     except FileNotFoundError as error:
         raise QueueError(f"{path}: no such file", hint="see `contribbot queue list`") from error
+    try:
+        text = content.decode()
+        return model.model_validate(tomllib.loads(text))
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        line = content[: error.start].count(b"\n") + 1
         raise QueueError(f"{path}:{line}: not UTF-8", hint="save the file as UTF-8") from error
-    if text.startswith("\N{BYTE ORDER MARK}"):
-        raise QueueError(
-            f"{path}:1: it begins with a byte order mark", hint="save the file as UTF-8 without one"
-        )
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise _syntax_error(path, text, str(error)) from error
-    except (RecursionError, ValueError) as error:
-        why = f"{path}: not TOML that can be read: {error}"
-        raise QueueError(why, hint="correct it there") from error
-    try:
-        return model.model_validate(data)
     except ValidationError as error:
-        # A misspelled key is also missing, and a refused item is one too few.
-        first, *rest = sorted(
-            error.errors(), key=lambda fault: fault["type"] in {"missing", "too_short"}
-        )
-        location = _keys(first["loc"])
-        spelled = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-        message = plain_words(first["msg"])
-        if words := FORMS.get(str(first.get("ctx", {}).get("pattern"))):
-            message = f"{str(first['input'])[:_SHOWN]!r} is not {words}"
-        # The message about a whole table begins with the key of the fault.
-        key = message.partition(":")[0]
-        page = _PAGES.get(str(location[0]) if location else key, "queue")
-        if key.isidentifier():
-            line = find_line(text, [*location, key])
-        else:
-            line = find_line(text, location)
-        plain = {
-            "extra_forbidden": "there is no such key"
-            + did_you_mean(str(location[-1]) if location else "", _key_names(model)),
-            "tuple_type": f"write [[{'.'.join(map(str, location))}]]"
-            if isinstance(first["input"], dict)
-            else f"write a list: [{str(first['input'])[:_SHOWN]!r}]",
-        }
-        message = plain.get(first["type"], message)
-        name = ".".join(part for part in location if isinstance(part, str))
-        former = KEYS.get(f"{path.name} {name}") or KEYS.get(f"{path.parent.name} {name}")
-        if former and first["type"] == "extra_forbidden":
-            raise QueueError(
-                f"{path}:{line}: {spelled.removeprefix('.')} is gone", hint=former
-            ) from error
-        others = {(*_keys(fault["loc"]),) for fault in rest} - {(*location,)}
-        more = f" (and {len(others)} more)" if others else ""
-        where = f"{spelled.removeprefix('.')}: " if spelled else ""
-        raise QueueError(
-            f"{path}:{line}: {where}{message}{more}",
-            hint=f"correct the file; docs/{page}.md lists every key",
-        ) from error
+        raise _refusal(path, text, error, model) from error
+    except (RecursionError, ValueError) as error:
+        if conflict := re.search(r"^<{7} ", text, re.MULTILINE):
+            line = text.count("\n", 0, conflict.start()) + 1
+            raise QueueError(f"{path}:{line}: {CONFLICT}", hint=BOTH_SIDES) from error
+        at = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        line = int(at[1]) if at else text.count("\n") + 1
+        why = str(error)[: at.start() if at else None].strip()
+        raise QueueError(f"{path}:{line}: not TOML: {why}", hint="correct it there") from error
 
 
-def _key_names(model: type[BaseModel]) -> set[str]:
-    """Return the names of all keys of a file."""
-    schema = model.model_json_schema()
-    tables = (schema, *schema.get("$defs", {}).values())
-    return {name for table in tables for name in table.get("properties", ())}
-
-
-def _keys(location: Sequence[int | str]) -> list[int | str]:
-    """Return the keys of a file in pydantic's location, without the names of union members."""
-    return [
-        part for part in location if part not in SOURCE_KINDS and not _OF_A_UNION.search(f"{part}")
+def _refusal(path: Path, text: str, error: ValidationError, model: type[BaseModel]) -> QueueError:
+    """Return the error for a file that a model refuses, with the line and the place of a key."""
+    # A misspelled key is also missing, and a refused item is one too few.
+    late = {"missing", "too_short"}
+    first = min(error.errors(), key=lambda fault: fault["type"] in late)
+    location = [
+        part
+        for part in first["loc"]
+        if part not in SOURCE_KINDS and not _OF_A_UNION.search(f"{part}")
     ]
-
-
-def _syntax_error(path: Path, text: str, message: str) -> QueueError:
-    """Return the error for invalid TOML, with line and key."""
-    if conflict := _MARK.search(text):
-        line = text.count("\n", 0, conflict.start()) + 1
-        return QueueError(f"{path}:{line}: {CONFLICT}", hint=BOTH_SIDES)
-    at = re.search(r"\(at line (\d+), column \d+\)", message)
-    line = int(at[1]) if at else text.count("\n") + 1
-    what = message[: at.start()].strip() if at else message.removesuffix("(at end of document)")
-    rows = text.splitlines()
-    key = _KEY.match(rows[line - 1]) if 0 < line <= len(rows) else None
-    value = f" in the value of {key[1]}" if key else ""
-    return QueueError(f"{path}:{line}: not TOML: {what.strip()}{value}", hint="correct it there")
+    spelled = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    where, message = spelled.removeprefix("."), plain_words(first["msg"])
+    shown = f"{str(first['input'])[:_SHOWN]!r}"
+    # The message about a whole table begins with the key of the fault.
+    key = message.partition(":")[0]
+    line = find_line(text, [*location, key] if key.isidentifier() else location)
+    if first["type"] == "extra_forbidden":
+        name = ".".join(part for part in location if isinstance(part, str))
+        if former := KEYS.get(f"{path.name} {name}") or KEYS.get(f"{path.parent.name} {name}"):
+            return QueueError(f"{path}:{line}: {where} is gone", hint=former)
+        schema = model.model_json_schema()
+        tables = (schema, *schema.get("$defs", {}).values())
+        known = {name for table in tables for name in table.get("properties", ())}
+        message = f"there is no such key{did_you_mean(str(location[-1]), known)}"
+    elif first["type"] == "tuple_type":
+        table = isinstance(first["input"], dict)
+        message = f"write [[{where}]]" if table else f"write a list: [{shown}]"
+    elif words := FORMS.get(str(first.get("ctx", {}).get("pattern"))):
+        message = f"{shown} is not {words}"
+    return QueueError(
+        f"{path}:{line}: {f'{where}: ' if where else ''}{message}",
+        hint="correct the file; docs/queue.md leads to every key",
+    )
 
 
 def find_line(text: str, location: Sequence[int | str]) -> int:
@@ -413,28 +374,12 @@ def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> 
         raise UsageError(
             "no patch named", hint=f"name one of {', '.join(queue.specs)}, or use --all"
         )
-    names = set()
-    for item in wanted:
-        name = patch_name(queue, item)
+    for name in wanted:
         if name not in queue.specs:
-            raise no_such_patch(item, queue.specs)
-        names.add(name)
+            raise no_such_patch(name, queue.specs)
     if everything:
         return queue.own
-    return [name for name in queue.specs if name in names]
-
-
-def patch_name(queue: Queue, item: str) -> str:
-    """Return the name of a patch from its name, its folder, or a file in its folder."""
-    if item in queue.specs:
-        return item
-    path = Path(item).absolute()
-    if path.is_file():
-        path = path.parent
-    inside = (queue.folder / "patches").absolute()
-    if path.resolve().parent == inside.resolve():
-        return path.resolve().name
-    return item
+    return [name for name in queue.specs if name in wanted]
 
 
 def no_such_patch(name: str, known: Iterable[str]) -> UsageError:

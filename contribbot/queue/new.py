@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from contribbot.model.base import Line, Model, Name
 from contribbot.model.patch import TODO, PatchFile, Reference
 from contribbot.model.pin import GitSource, InstalledSource, Pin, SourceSpec, Upstream
 from contribbot.queue.load import Queue, did_you_mean, load_queue, no_such_patch, read_model
-from contribbot.queue.toml_edit import set_order, set_pin
+from contribbot.queue.toml_edit import set_pin
 from contribbot.queue.transaction import Transaction, transaction
 
 _NAME: Final = TypeAdapter[str](Name)
@@ -56,7 +55,6 @@ from contribbot.testing import {imports}
 def test_what_the_patch_mends() -> None:
 {body}
 """
-_HUNK: Final = re.compile(rb"^@@ [^@\n]+ @@ ([^\n]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,6 @@ class Wish:
     #: The pin's upstream, tag, or both: `sglang v0.5.10`.
     pin: str | None = None
     depends_on: tuple[str, ...] = ()
-    after: str | None = None
     #: The issue that the patch fixes: a number of the upstream's, or OWNER/REPO#N.
     issue: str = ""
 
@@ -81,8 +78,6 @@ class Draft:
     pin: Pin
     title: str
     depends_on: tuple[str, ...]
-    #: The queue's order with the patch in it; empty: the patch stands behind those that are named.
-    order: tuple[str, ...] = ()
     issue: str = ""
     problem: str = ""
     pull: str = ""  # somebody else's, of which the commits are
@@ -105,7 +100,7 @@ def create(
     with transaction(queue.folder, f"new {wish.name}") as change:
         draft = begin(settle(load_queue(queue.folder), wish))
         if not draft.title:
-            check = begun_check(draft.name, (), ())
+            check = begun_check(draft.name, ())
             title = f"Reproducer of {draft.issue}"
             draft = replace(draft, title=title, reproduces=True, check=check)
         add(change, draft)
@@ -130,25 +125,15 @@ def settle(queue: Queue, wish: Wish) -> Draft:
     """Check a wish against the queue; return the draft with its pin."""
     check_new_name(queue, wish.name)
     title = _titled(wish.title) if wish.title else ""
-    for other in (*wish.depends_on, *([wish.after] if wish.after else [])):
+    for other in wish.depends_on:
         if other not in queue.specs:
             raise no_such_patch(other, queue.specs)
-    order = list(queue.specs)
-    for lower in wish.depends_on:
-        if wish.after is not None and order.index(lower) > order.index(wish.after):
-            raise UsageError(
-                f"--after {wish.after}: before {lower}, on which {wish.name} depends",
-                hint=f"put it after {lower}",
-            )
     depends_on, pin = tuple(dict.fromkeys(wish.depends_on)), _pin(queue, wish)
     issue = wish.issue
     if issue:
         issue = f"{queue.upstreams[pin.upstream].repository}#{issue}" if issue.isdigit() else issue
         issue = _checked(_REFERENCE, issue, "an issue is a number, or OWNER/REPO#N")
-    if wish.after is not None:
-        order.insert(order.index(wish.after) + 1, wish.name)
-    placed = tuple(order) if wish.after is not None else ()
-    return Draft(wish.name, pin, title, depends_on, placed, issue)
+    return Draft(wish.name, pin, title, depends_on, issue)
 
 
 def _titled(title: str) -> str:
@@ -197,9 +182,6 @@ def add(
     """Note everything that a new patch consists of, for the transaction to write."""
     folder = f"patches/{draft.name}"
     change.write(f"{folder}/patch.toml", patch_toml(draft).encode())
-    if draft.order:
-        stated = change.read("patches/queue.toml") or b""
-        change.write("patches/queue.toml", set_order(stated, draft.order))
     change.replace_files(folder, (), patches)
     for path, content in draft.files.items():
         change.write(f"{folder}/{path}", content)
@@ -210,17 +192,10 @@ def add(
         change.write(f"{folder}/checks/.gitkeep", b"")
 
 
-def begun_check(name: str, patches: Sequence[PatchFile], code: Sequence[str]) -> str:
-    """Return a check to be finished by a person, with hints from the changed files in `code`."""
+def begun_check(name: str, code: Sequence[str]) -> str:
+    """Return a check to be finished by a person, which imports the first Python file in `code`."""
     python = next((path for path in code if path.endswith(".py")), "")
-    near = dict.fromkeys(
-        where.decode("utf-8", "replace").strip()
-        for file in patches
-        for where in _HUNK.findall(file.content)
-    )
-    rows = [f"# The patch changes: {' | '.join(near)}"[:100]] if near else []
-    if python:
-        rows.append(f"module = import_file({_quoted(python)})")
+    rows = [f"module = import_file({_quoted(python)})"] if python else []
     where = " in module" if python else ""
     rows.append(f'unwritten("call what goes wrong{where}, and assert what is right")')
     return _TEST.format(

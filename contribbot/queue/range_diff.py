@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contribbot import upstreams
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import stores_folder
-from contribbot.git.pins.source import Progress, Silent
+from contribbot.git.pins.source import Silent
 from contribbot.git.repository import open_store
 from contribbot.model.base import Model
 from contribbot.model.patch import PatchFile
-from contribbot.model.pin import Pin, Upstream
+from contribbot.model.pin import Pin
 from contribbot.queue.history import Version, below_of, version, versions
-from contribbot.queue.load import Queue, read_model
+from contribbot.queue.load import Queue
 from contribbot.queue.stack import PatchStack, fetch_pin
 from contribbot.run_folder import run_folder
 
@@ -59,12 +58,7 @@ def read_range(text: str | None) -> tuple[int | None, int | None]:
 
 
 def range_diff(
-    queue: Queue,
-    name: str,
-    old: int | None = None,
-    new: int | None = None,
-    *,
-    progress: Progress | None = None,
+    queue: Queue, name: str, old: int | None = None, new: int | None = None
 ) -> VersionDiff:
     """Compare two versions of a patch with git range-diff, on commits made again in the store."""
     known = versions(queue.folder, name)
@@ -86,7 +80,7 @@ def range_diff(
             hint=f"name two versions: v1..v{known[-1].number}",
         )
     with run_folder() as scratch:
-        ranges = [_commits(queue, side, scratch, progress or Silent()) for side in (left, right)]
+        ranges = [_commits(queue, side, scratch) for side in (left, right)]
         store = open_store(stores_folder(), left.base.upstream)
         factor = f"--creation-factor={_CREATION_FACTOR}"
         output = store.git("range-diff", "--no-color", factor, *ranges).stdout
@@ -125,19 +119,14 @@ def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile,
     )
 
 
-def _commits(queue: Queue, side: _DiffSide, scratch: Path, progress: Progress) -> str:
+def _commits(queue: Queue, side: _DiffSide, scratch: Path) -> str:
     """Write the commits of a version into the store, and return their range."""
-    name, known = side.base.upstream, upstreams.files(queue.folder)
-    # The queue may have no pin of it any more.
-    if name not in queue.upstreams:
-        if name not in known:
-            raise QueueError(
-                f"nothing is known of the upstream {name} any more",
-                hint=f"describe it in {queue.folder / 'upstreams' / (name + '.toml')}",
-            )
-        described = {**queue.upstreams, name: read_model(known[name], Upstream)}
-        queue = replace(queue, upstreams=described)
-    fetched = fetch_pin(queue, side.base, progress=progress)
+    if side.base.upstream not in queue.upstreams:
+        raise UsageError(
+            f"the queue has no pin of {side.base.upstream} any more",
+            hint=f"pin the release again: contribbot pin add {side.base.upstream} {side.base.tag}",
+        )
+    fetched = fetch_pin(queue, side.base, progress=Silent())
     tips = [fetched.commit]
     with fetched.store.exclusive():
         stack = PatchStack(queue, fetched, scratch)

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from contribbot.errors import MachineError, QueueError, UsageError
 from contribbot.git.merge import RebaseResult
 from contribbot.git.patch_format import changes, keep_unchanged
-from contribbot.git.pins.source import Progress, Silent
+from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store
 from contribbot.model.base import Model, TreePath
 from contribbot.model.patch import Patch, PatchFile, digest_of
@@ -28,8 +28,6 @@ _TREE_PATH: Final = TypeAdapter[str](TreePath)
 #: Between the message and the diff of a patch file: notes for readers of the mail alone.
 _NOTES: Final = re.compile(rb"\n---\n(?P<notes>(?:(?!diff --git )[^\n]*\n)*)(?=diff --git )")
 _DIFFSTAT: Final = re.compile(rb" [^\n]+ \|[^\n]*| \d+ files? changed[^\n]*| \w+ mode \d+ [^\n]*")
-
-Files = Mapping[str, tuple[PatchFile, ...]]
 
 
 class BrokenPatch(Model):
@@ -65,46 +63,40 @@ class Refreshed(Model):
     #: Of `undo`: the version that is back, and the tree that is open.
     restored: int | None = None
     open_tree: str = ""
-    #: Patches above whose files were merged onto the new state; of a whole pin: what changed.
+    #: Patches above whose files were merged onto the new state.
     carried: tuple[str, ...] = ()
     #: The tree with the conflict of a patch above, or empty.
     resolve: str = ""
 
 
-def refresh(
-    queue: Queue, key: str, *, force: bool = False, progress: Progress | None = None
-) -> Refreshed:
+def refresh(queue: Queue, name: str, *, force: bool = False, progress: Progress) -> Refreshed:
     """Take the commits of a work tree back into the queue."""
-    if key not in queue.specs and not key.startswith("+"):
-        raise no_such_patch(key, queue.specs)
-    tree = find_tree(queue, key)
+    if name not in queue.specs:
+        raise no_such_patch(name, queue.specs)
+    tree = find_tree(queue, name)
     if tree is not None and tree.state.lower:
         # The tree holds the conflict that the refresh of a patch below came upon.
         return refresh(queue, tree.state.lower, force=force, progress=progress)
-    with tree_lock(queue, key), run_folder() as scratch:
+    with tree_lock(queue, name), run_folder() as scratch:
         # Whoever held the tree before may have changed the patch.
         queue = load_queue(queue.folder)
-        tree = find_tree(queue, key)
-        if tree is None:
-            raise worktree.not_open_error(queue, key)
+        tree = find_tree(queue, name)
+        if tree is None or name not in queue.specs:
+            raise worktree.not_open_error(queue, name)
         if tree.state.kind == "replay":
             raise worktree.replay_error(tree)
-        for name in tree.state.names:
-            if name not in queue.specs:
-                raise no_such_patch(name, queue.specs)
         # Also brings the pin back where the cache was emptied.
-        pin = own_pin(queue, tree.state.names[-1])
-        stack = PatchStack(queue, fetch_pin(queue, pin, progress=progress or Silent()), scratch)
+        fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
+        stack = PatchStack(queue, fetched, scratch)
         files, refused, amended = _judge(stack, tree)
         left_out = tuple(map(worktree.printable, tree.pending().untracked))
         # Before the queue's files: killed in between, the tree knows what the queue has.
-        tree.remember(worktree.state_of({name: digest_of(new) for name, new in files.items()}))
-        changed = {name: new for name, new in files.items() if new != queue.patch(name).files}
-        if not changed:
-            own = tuple(file.name for new in files.values() for file in new)
-            done = Refreshed(patch=key, changed=False, patch_files=own)
+        tree.remember(digest_of(files))
+        if files == queue.patch(name).files:
+            own = tuple(file.name for file in files)
+            done = Refreshed(patch=name, changed=False, patch_files=own)
         else:
-            done = write_patches(stack, key, changed, refused=refused, force=force)
+            done = write_patches(stack, name, files, refused=refused, force=force)
         if not done.refused:
             tree.mark_saved()
         return done.model_copy(update={"left_out": left_out, "amended": amended})
@@ -112,42 +104,30 @@ def refresh(
 
 def _judge(
     stack: PatchStack, tree: WorkTree
-) -> tuple[dict[str, tuple[PatchFile, ...]], list[Objection], tuple[str, ...]]:
-    """Return the new files of a tree's patches, the objections, and the amended paths."""
-    queue, store, names = stack.queue, stack.fetched.store, tree.state.names
+) -> tuple[tuple[PatchFile, ...], list[Objection], tuple[str, ...]]:
+    """Return the new files of a tree's patch, the objections, and the amended paths."""
+    queue, store, name = stack.queue, stack.fetched.store, tree.state.key
     with store.exclusive():
         # First what is below the tree: the store holds it again where the cache was emptied.
-        before = stack.pile(names)
+        before = stack.apply(name)
         amended = tuple(map(worktree.printable, tree.commit_all()))
         saved = worktree.read_commits(tree, store, queue)
-        files = {
-            name: _keep(store, queue.patch(name), before[name].commits, saved[name])
-            for name in names
-        }
-        after = stack.with_files(files)
-        for name in names:
-            if why := after.apply(name).why:
-                hint = "save them (`git format-patch refs/contribbot/base`), remove the tree, "
-                hint += "open it anew, and `git am -3` them there"
-                if len(names) > 1:
-                    hint = "what it needs below it belongs into depends_on of its patch.toml"
-                raise QueueError(
-                    f"{tree.path}: its commits do not fit the queue as it is now: {why}", hint=hint
-                )
-        drift = worktree.drift_of(tree.state, queue, before[names[0]])
-        tip = after.pile(names)[names[-1]].tip
-        if not drift and store.tree_of(tip) != tree.tree():
+        files = _keep(store, queue.patch(name), before.commits, saved)
+        after = stack.with_files({name: files}).apply(name)
+        if after.why:
+            raise QueueError(
+                f"{tree.path}: its commits do not fit the queue as it is now: {after.why}",
+                hint="save them (`git format-patch refs/contribbot/base`), remove the tree, "
+                "open it anew, and `git am -3` them there",
+            )
+        drift = worktree.drift_of(tree.state, queue, before)
+        if not drift and store.tree_of(after.tip) != tree.tree():
             raise MachineError(
                 f"{tree.path}: as patch files, its commits would give another tree",
                 hint="this is a fault of contribbot; please report it, with the patch",
             )
-    changed = any(files[name] != queue.patch(name).files for name in names)
-    refused = [Objection(code=drift)] if drift and changed else []
-    refused += [
-        Objection(code="marks", subject=str(commit))
-        for commits in saved.values()
-        for commit in commits.marked
-    ]
+    refused = [Objection(code=drift)] if drift else []
+    refused += [Objection(code="marks", subject=str(commit)) for commit in saved.marked]
     return files, refused, amended
 
 
@@ -216,38 +196,29 @@ def declared_paths(name: str, paths: set[str], before: Sequence[str] = ()) -> tu
 def write_patches(
     stack: PatchStack,
     key: str,
-    changed: Files,
+    files: tuple[PatchFile, ...],
     *,
     why: str = "refresh",
     refused: Sequence[Objection] = (),
     force: bool = False,
     resolve: bool = True,
 ) -> Refreshed:
-    """Write new files of patches, and merge the patches above; `key`: the refreshed tree's."""
+    """Write new files of the patch `key`, and merge the patches above."""
     queue = stack.queue
-    above = _carry_above(stack, key, changed)
-    new = {**changed, **above.files}
+    above = _carry_above(stack, key, files)
+    new = {key: files, **above.files}
     after = stack.with_files(new)
     with stack.fetched.store.exclusive():
         paths = {name: _touched(after, name) for name in new}
-    stated = {name: queue.patch(name).paths for name in changed}
+    stated = queue.patch(key).paths
     done = Refreshed(
         patch=key,
         changed=False,
-        patch_files=tuple(
-            file.name if name == key else f"{name}/{file.name}"
-            for name, files in changed.items()
-            for file in files
-        ),
+        patch_files=tuple(file.name for file in files),
         files_added=tuple(
-            path
-            for name in changed
-            for path in paths[name]
-            if queue.specs[name].files and path not in stated[name]
+            path for path in paths[key] if queue.specs[key].files and path not in stated
         ),
-        files_removed=tuple(
-            path for name in changed for path in stated[name] if path not in paths[name]
-        ),
+        files_removed=tuple(path for path in stated if path not in paths[key]),
         broken=tuple(
             BrokenPatch(
                 patch=name, why=moved.conflicts[0].headline if moved.conflicts else moved.why
@@ -268,16 +239,16 @@ def write_patches(
     version = None
     with transaction(queue.folder, f"{why} {key}") as change:
         now = load_queue(queue.folder)
-        for name, files in new.items():
+        for name, fresh in new.items():
             known = queue.patch(name)
             if now.patch(name).digest != known.digest or now.specs[name] != known.spec:
                 raise MachineError(
                     f"{known.folder}: changed by somebody else just now; nothing was written",
                     hint="run it again",
                 )
-            reason = why if name in changed else f"{why} of {key}"
-            write_patch(change, known, files, paths[name])
-            number = record_change(change, after, known, files, why=reason)
+            reason = why if name == key else f"{why} of {key}"
+            write_patch(change, known, fresh, paths[name])
+            number = record_change(change, after, known, fresh, why=reason)
             version = number if name == key else version
     for other in above.resolved:
         worktree.close_replay(queue, other)
@@ -322,12 +293,12 @@ class _Above:
     conflicts: dict[str, RebaseResult] = field(default_factory=dict)
 
 
-def _carry_above(stack: PatchStack, key: str, changed: Files) -> _Above:
+def _carry_above(stack: PatchStack, key: str, files: tuple[PatchFile, ...]) -> _Above:
     """Merge the patches above that apply to the old files and not to the new files."""
     queue, fetched, above = stack.queue, stack.fetched, _Above()
-    new = dict(changed)
+    new = {key: files}
     for other in queue.specs:
-        if other in changed or not changed.keys() & set(queue.below(other)):
+        if key not in queue.below(other):
             continue
         with fetched.store.exclusive():
             if stack.apply(other).why or not stack.with_files(new).apply(other).why:
@@ -361,8 +332,8 @@ def _open_conflict(stack: PatchStack, lower: str, conflicts: Mapping[str, Rebase
         if moved.conflicts:
             with stack.fetched.store.exclusive():
                 commits = stack.apply(name).commits
-            opened = worktree.open_replay(
+            place, _ = worktree.open_replay(
                 stack.queue, name, base=moved.base, commits=commits, lower=lower
             )
-            return worktree.printable(opened.path)
+            return worktree.printable(place)
     return ""

@@ -103,26 +103,19 @@ class PatchStack:
     def apply(self, name: str) -> AppliedPatch:
         """Apply a patch on top of its dependencies."""
         below = self.chain(self.fetched.commit, self.queue.below(name))
-        return below if below.why else self._on(below.tip, name)
-
-    def pile(self, names: Sequence[str]) -> dict[str, AppliedPatch]:
-        """Apply patches on top of each other, the first on top of its dependencies."""
-        piled: dict[str, AppliedPatch] = {}
-        for name in names:
-            tip = next(reversed(piled.values())).tip if piled else ""
-            piled[name] = self._on(tip, name) if tip else self.apply(name)
-        return piled
+        return below if below.why else self.on(below.tip, name)
 
     def chain(self, base: str, names: Sequence[str]) -> AppliedPatch:
         """Apply patches on top of each other, as `verify` stacks dependencies; return the top."""
         for name in names:
-            applied = self._on(base, name)
+            applied = self.on(base, name)
             if applied.why:
                 return AppliedPatch(Series(base, (), ()), f"the dependency {name}: {applied.why}")
             base = applied.tip
         return AppliedPatch(Series(base, (), ()))
 
-    def _on(self, base: str, name: str) -> AppliedPatch:
+    def on(self, base: str, name: str) -> AppliedPatch:
+        """Apply a patch to a commit."""
         try:
             series = self.series(base, self.files_of(name))
         except QueueError as error:
@@ -236,29 +229,6 @@ def like_of(queue: Queue, upstream: str) -> Pin:
 def git_source(pin: Pin) -> GitSource | None:
     """Return the first git repository that a pin can come from."""
     return next((source for source in pin.sources if isinstance(source, GitSource)), None)
-
-
-def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
-    """Return the one upstream for which a command's tag is meant."""
-    theirs = dict.fromkeys(queue.specs[name].upstream for name in names)
-    if not theirs:
-        raise UsageError(
-            f"{queue.folder}: the queue has no patches, and nothing to move",
-            hint="change the pins in queue.toml by hand, or add a patch",
-        )
-    if wanted:
-        if wanted not in theirs:
-            raise UsageError(
-                f"--upstream {wanted}: none of these patches is for it",
-                hint=f"name one of {', '.join(theirs)}",
-            )
-        return wanted
-    if len(theirs) != 1:
-        raise UsageError(
-            f"a tag belongs to one upstream, and these patches are for {', '.join(theirs)}",
-            hint="name it with --upstream",
-        )
-    return next(iter(theirs))
 
 
 def carried_over(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import operator
 from collections.abc import Mapping
 from typing import Final
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, ValidationError
 
@@ -56,8 +54,7 @@ def superseded(queue: Queue, name: str) -> Supersession | None:
     merged, recipe = merged_in(queue, name), queue.upstreams[spec.upstream].release
     tags = [pin.tag for pin in queue.spec.pins if pin.upstream == spec.upstream]
     for condition in spec.expires_when:
-        # Packages installed here say little of those that the upstream's users have.
-        for tag in tags if condition.dependency is None else ():
+        for tag in tags:
             state = due(condition, tag, merged, releases=recipe)
             if state.come:
                 by = condition.pull_request or f"{spec.upstream} {condition.release}"
@@ -119,39 +116,20 @@ def due(
     expiry: Expiry, tag: str, merged: frozenset[str], *, releases: ReleaseRecipe | None = None
 ) -> Due:
     """Return whether the condition under which a patch expires has come, and why."""
-    if expiry.release is not None:
-        return _release(expiry.release, tag, releases)
-    if expiry.dependency is not None:
-        return _dependency(expiry.dependency)
-    reference = str(expiry.pull_request)
-    come = True if reference in merged else None
-    why = "the patch's history says so" if come else "only GitHub can tell; see its page"
-    return Due(condition=f"{reference} is merged", come=come, why=why)
-
-
-def _release(release: str, tag: str, releases: ReleaseRecipe | None) -> Due:
-    condition = f"release {release}"
-    if tag == release:
+    if expiry.release is None:
+        come = True if expiry.pull_request in merged else None
+        why = "the patch's history says so" if come else "only GitHub can tell; see its page"
+        return Due(condition=f"{expiry.pull_request} is merged", come=come, why=why)
+    condition = f"release {expiry.release}"
+    if tag == expiry.release:
         return Due(condition=condition, come=True, why="this is it")
     try:
         now, then = (
-            Version((releases and releases.version_of(name)) or name) for name in (tag, release)
+            Version((releases and releases.version_of(name)) or name)
+            for name in (tag, expiry.release)
         )
     except InvalidVersion:
-        return Due(condition=condition, come=None, why=f"{tag} and {release} are not both versions")
-    come = now >= then
-    return Due(
-        condition=condition, come=come, why=f"{tag} is {'at or after' if come else 'before'} it"
-    )
-
-
-def _dependency(text: str) -> Due:
-    try:
-        wanted = Requirement(text)
-        version = importlib.metadata.version(wanted.name)
-    except InvalidRequirement as error:
-        return Due(condition=text, come=None, why=f"no requirement that can be read: {error}")
-    except importlib.metadata.PackageNotFoundError:
-        return Due(condition=text, come=None, why=f"{wanted.name} is not installed here")
-    come = wanted.specifier.contains(version, prereleases=True)
-    return Due(condition=text, come=come, why=f"{wanted.name} {version} is installed here")
+        why = f"{tag} and {expiry.release} are not both versions"
+        return Due(condition=condition, come=None, why=why)
+    place = "at or after" if now >= then else "before"
+    return Due(condition=condition, come=now >= then, why=f"{tag} is {place} it")

@@ -30,21 +30,8 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _STAGE: Final = ".contribbot/change"
 _PLAN: Final = "change.json"
 
-#: The changes that transactions would make, while a rehearsal lasts.
-_rehearsal: Final[ContextVar[list[str] | None]] = ContextVar("_rehearsal", default=None)
 #: Whether this thread has the lock of a queue.
 _holding: Final[ContextVar[bool]] = ContextVar("_holding", default=False)
-
-
-@contextlib.contextmanager
-def rehearsal() -> Iterator[list[str]]:
-    """Let transactions write nothing; give the list of their changes, a line a file."""
-    planned: list[str] = []
-    token = _rehearsal.set(planned)
-    try:
-        yield planned
-    finally:
-        _rehearsal.reset(token)
 
 
 class Transaction:
@@ -59,11 +46,11 @@ class Transaction:
 
     def write(self, path: str, content: bytes) -> None:
         """Note the new content of a file; its permissions stay, a link to a file is followed."""
-        self._contents[_checked(path)] = content
+        self._contents[path] = content
 
     def delete(self, path: str) -> None:
         """Note that a file is deleted, and its folder if that becomes empty."""
-        self._contents[_checked(path)] = None
+        self._contents[path] = None
 
     def replace_files(
         self, folder: str, old: Sequence[PatchFile], new: Sequence[PatchFile]
@@ -76,24 +63,16 @@ class Transaction:
 
     def read(self, path: str) -> bytes | None:
         """Return a file's content, as noted or on the disk; None where there is no file."""
-        if _checked(path) in self._contents:
+        if path in self._contents:
             return self._contents[path]
         place = self._folder / path
         return place.read_bytes() if place.is_file() else None
 
     def commit(self) -> bool:
         """Make all changes now, before the block ends; return whether a file changed."""
-        if self.finished:
-            raise RuntimeError("a transaction ends once")
         self.finished = True
         try:
             changed = {path: new for path, new in self._contents.items() if self._differs(path)}
-            if (planned := _rehearsal.get()) is not None:
-                planned += [
-                    f"{'delete' if new is None else 'write'} {path}"
-                    for path, new in changed.items()
-                ]
-                return bool(changed)
             if changed:
                 self._make(changed)
         except OSError as error:
@@ -141,14 +120,6 @@ class Transaction:
         if not os.access(around, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "it may not be written", str(around))
         return True
-
-
-def _checked(path: str) -> str:
-    """Return a path; refuse one that is not a plain relative path into a folder of the queue."""
-    parts = path.split("/")
-    if len(parts) < 2 or any(part in {"", ".", ".."} for part in parts) or "\0" in path:  # noqa: PLR2004  a folder and a file
-        raise ValueError(f"{path}: not a path into a folder of the queue")
-    return path
 
 
 def _stage(staged: Path, content: bytes, place: Path) -> None:

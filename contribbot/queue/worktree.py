@@ -13,16 +13,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.files import lock, stores_folder, write_atomically
 from contribbot.git.patch_format import check_form
-from contribbot.git.pins.source import Progress, Silent
+from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.model.base import Model, ObjectId
-from contribbot.model.patch import PatchFile, digest_of
+from contribbot.model.patch import PatchFile
 from contribbot.process import remove_tree
 from contribbot.queue.load import TREE_STATE, Queue, load_queue, no_such_patch, tree_around
 from contribbot.queue.stack import AppliedPatch, PatchStack, fetch_pin, mailable, own_pin
@@ -53,8 +53,7 @@ _STATUS: Final = "status --porcelain -z --no-renames --untracked-files=normal"
 _LOG: Final = "log -z --reverse --topo-order --encoding=UTF-8"
 _AMEND: Final = "commit -q -a --amend --no-edit --no-verify --cleanup=verbatim --allow-empty"
 #: The tree's own configuration, which goes before the person's. The conflict style decides by
-#: which text `rerere` knows a conflict again: it must not change. A rebase takes the branches of
-#: all patches along.
+#: which text `rerere` knows a conflict again: it must not change.
 _CONFIG: Final = """
 [core]
     autocrlf = false
@@ -75,7 +74,6 @@ _CONFIG: Final = """
     renames = true
     directoryRenames = conflict
     renormalize = false
-[rebase] updateRefs = true
 [rerere] enabled = true
     autoUpdate = true
 [gc] auto = 0
@@ -89,17 +87,18 @@ _SHOWN: Final = 5
 class TreeState(Model):
     """The purpose of a work tree, kept in the tree's `.git`."""
 
-    #: The tree's key: the name of its patch; for all patches of a pin see `whole_pin`.
+    # A tree of contribbot 0.2.0 also names its patches.
+    model_config = ConfigDict(extra="ignore")
+
+    #: The name of the patch.
     key: str
     kind: Literal["edit", "replay"]
-    #: The patches in it, lowest first.
-    names: tuple[str, ...]
     base: ObjectId
-    #: States of its patches that it stands for, as `state_of` tells them; the first it was made of.
+    #: Digests of the patch that the tree is up to date with; of the first one the tree was made.
     known: tuple[str, ...]
     queue: str
     replayed: tuple[ObjectId, ...] = ()
-    #: Of a replay that a refresh opened: the key of the tree that was refreshed.
+    #: Of a replay that a refresh opened: the patch that was refreshed.
     lower: str = ""
 
 
@@ -120,20 +119,6 @@ class Pending:
     changed: tuple[str, ...]
     unstaged: tuple[str, ...]
     untracked: tuple[str, ...]
-
-
-def whole_pin(queue: Queue, name: str) -> tuple[str, list[str]]:
-    """Return the key of the work tree for all patches on a patch's pin, and their names."""
-    pin = own_pin(queue, name)
-    key = f"+{pin.upstream}-{pin.tag.replace('/', '-')}"
-    return key, [other for other in queue.specs if own_pin(queue, other) == pin]
-
-
-def state_of(digests: Mapping[str, str]) -> str:
-    """Return one digest for several patches, made of each patch's digest."""
-    if len(digests) == 1:
-        return next(iter(digests.values()))
-    return digest_of(tuple(PatchFile(name, text.encode()) for name, text in digests.items()))
 
 
 def _branch(name: str) -> str:
@@ -159,9 +144,9 @@ class WorkTree:
             ) from error
         return cls(path, state)
 
-    def remember(self, *states: str) -> None:
-        """Note states of the queue's patches that this tree is up to date with."""
-        known = tuple(dict.fromkeys((*self.state.known, *states)))
+    def remember(self, *digests: str) -> None:
+        """Note digests of the patch in the queue that this tree is up to date with."""
+        known = tuple(dict.fromkeys((*self.state.known, *digests)))
         self.state = self.state.model_copy(update={"known": known})
         content = self.state.model_dump_json(indent=2).encode() + b"\n"
         write_atomically(self.path / TREE_STATE, content)
@@ -221,43 +206,35 @@ class WorkTree:
         rows = [row.partition(" ") for row in log.split("\0") if row]
         return [TreeCommit(commit=commit, subject=subject) for commit, _, subject in rows]
 
-    def own(self) -> dict[str, list[TreeCommit]]:
-        """Return each patch's commits, oldest first: up to its branch, for the last up to HEAD."""
-        low, own = self.state.base, {}
-        tips = [*(_branch(name) for name in self.state.names[:-1]), "HEAD"]
-        for name, tip in zip(self.state.names, tips, strict=True):
-            if self.git("merge-base", "--is-ancestor", low, tip, accept=(0, 1, 128)).returncode:
-                what = "what is checked out" if tip == "HEAD" else tip
-                base = BASE_REF if low == self.state.base else low
-                raise UsageError(
-                    f"{self.path}: {what} does not stand on {low[:20]} any more",
-                    hint=f"`git switch` to a branch that does, or `git rebase {base}`",
-                )
-            own[name] = self.commits(f"{low}..{tip}")
-            low = tip
-        return own
+    def own(self) -> list[TreeCommit]:
+        """Return the patch's commits, oldest first."""
+        base = self.state.base
+        if self.git("merge-base", "--is-ancestor", base, "HEAD", accept=(0, 1, 128)).returncode:
+            raise UsageError(
+                f"{self.path}: what is checked out does not stand on {base[:20]} any more",
+                hint=f"`git switch` to a branch that does, or `git rebase {BASE_REF}`",
+            )
+        return self.commits(f"{base}..HEAD")
 
     def commit_all(self) -> tuple[str, ...]:
-        """Amend the last commit of a one-patch tree with its changes; return the changed paths."""
-        single, changed = len(self.state.names) == 1, self.pending().changed
-        if not single or not changed or self.unfinished() or not any(self.own().values()):
+        """Amend the last commit with the uncommitted changes; return the changed paths."""
+        changed = self.pending().changed
+        if not changed or self.unfinished() or not self.own():
             return ()
         self.git(*_AMEND.split(), env=_AS_CONTRIBBOT)
         return changed
 
 
-def _make_tree(
-    place: Path, at: Path | None, store: Store, tips: Mapping[str, str], state: TreeState
-) -> WorkTree:
-    """Make a work tree with a branch for each tip, whole or not at all."""
+def _make_tree(place: Path, at: Path | None, store: Store, tip: str, state: TreeState) -> WorkTree:
+    """Make a work tree with a branch for the patch, whole or not at all."""
     at = place if at is None else at.absolute().parent.resolve() / at.absolute().name
     if at.is_symlink() or (at.exists() and (not at.is_dir() or any(at.iterdir()))):
         raise UsageError(f"{at}: there is something already", hint="name a new or an empty folder")
     building = place.with_name(f".{place.name}.partial")
     remove_tree(building)
     building.mkdir(parents=True)
-    branch = f"--initial-branch={_branch(state.names[-1])}"
-    init = ("git", "init", "-q", "--template=", branch, building)
+    branch = _branch(state.key)
+    init = ("git", "init", "-q", "--template=", f"--initial-branch={branch}", building)
     process.run(init, env=git_environment())
     folder = building / ".git"
     with (folder / "config").open("a", encoding="utf-8") as config:
@@ -279,8 +256,7 @@ def _make_tree(
     tree = WorkTree(building, state)
     tree.remember()
     tree.git("update-ref", BASE_REF, state.base)
-    for name, tip in tips.items():
-        tree.git("update-ref", f"refs/heads/{_branch(name)}", tip)
+    tree.git("update-ref", f"refs/heads/{branch}", tip)
     tree.git("-c", "checkout.workers=0", "reset", "--quiet", "--hard")
     tree.mark_saved()
     if at != place:
@@ -314,9 +290,9 @@ def printable(path: Path | str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def find_tree(queue: Queue, key: str) -> WorkTree | None:
-    """Return the open tree of a key, edited or replay; None: no tree is open."""
-    place = queue.local / "edit" / key
+def find_tree(queue: Queue, name: str) -> WorkTree | None:
+    """Return the open tree of a patch, edited or replay; None: no tree is open."""
+    place = queue.local / "edit" / name
     return WorkTree.read(place.resolve()) if place.exists() else None
 
 
@@ -327,10 +303,10 @@ def find_replay(queue: Queue, name: str) -> WorkTree | None:
 
 
 @contextlib.contextmanager
-def tree_lock(queue: Queue, key: str) -> Iterator[Path]:
-    """Lock a key's tree against others who would open, read or remove the tree."""
-    place = queue.local / "edit" / key
-    with lock(place.with_name(f".{key}.lock"), f"the work tree of {key}"):
+def tree_lock(queue: Queue, name: str) -> Iterator[Path]:
+    """Lock a patch's tree against others who would open, read or remove the tree."""
+    place = queue.local / "edit" / name
+    with lock(place.with_name(f".{name}.lock"), f"the work tree of {name}"):
         # The tree was somewhere else, and is gone.
         if place.is_symlink() and not place.exists():
             place.unlink()
@@ -343,12 +319,11 @@ def enclosing_tree(place: Path) -> WorkTree | None:
     return WorkTree.read(folder) if folder else None
 
 
-def not_open_error(queue: Queue, key: str) -> UsageError:
+def not_open_error(queue: Queue, name: str) -> UsageError:
     """Return the error for a patch without an open work tree."""
-    if key not in queue.specs and not key.startswith("+"):
-        return no_such_patch(key, queue.specs)
-    what = "--all NAME" if key.startswith("+") else key
-    return UsageError(f"{key} is not open", hint=f"open it with `contribbot edit {what}`")
+    if name not in queue.specs:
+        return no_such_patch(name, queue.specs)
+    return UsageError(f"{name} is not open", hint=f"open it with `contribbot edit {name}`")
 
 
 def replay_error(tree: WorkTree) -> UsageError:
@@ -374,50 +349,36 @@ class TreeCommits:
     marked: tuple[TreeCommit, ...]
 
 
-def read_commits(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TreeCommits]:
-    """Read the commits of each patch in a tree; call inside `store.exclusive()`."""
+def read_commits(tree: WorkTree, store: Store, queue: Queue) -> TreeCommits:
+    """Read the commits of the patch in a tree; call inside `store.exclusive()`."""
     _check_finished(tree)
-    own = tree.own()
-    for name in own:
-        if not own[name] and (len(own) == 1 or queue.patch(name).files):
-            again = "`git reflog` shows where they were"
-            if tree.state.kind == "replay":
-                again = "carry it again: contribbot rebase TAG --resolve"
-            raise UsageError(
-                f"{tree.path}: no commit is left of the patch"
-                + (f" {name}" if len(own) > 1 else ""),
-                hint=f"{again}; to take the patch out of the queue: "
-                f"contribbot queue retire {name} --why WHY",
-            )
-    saved, low = {}, tree.state.base
-    objects = tree.git("rev-list", "--objects", "--no-object-names", "HEAD", f"^{low}").stdout
-    store.git(
-        "unpack-objects",
-        "-q",
-        stdin=tree.git("pack-objects", "--stdout", "-q", stdin=objects).stdout,
-    )
-    for name, commits in own.items():
-        tip = commits[-1].commit if commits else low
-        files = mailable(store, low, tip) if commits else ()
-        before = {marks for file in queue.patch(name).files for marks in _conflict_marks(file)}
-        for file in files:
-            check_form(file.name, file.content)
-        pairs = zip(files, commits, strict=True)
-        marked = tuple(commit for file, commit in pairs if _conflict_marks(file) - before)
-        saved[name] = TreeCommits(tuple(commits), files, marked)
-        low = tip
-    return saved
+    base, name, commits = tree.state.base, tree.state.key, tree.own()
+    if not commits:
+        again = "`git reflog` shows where they were"
+        if tree.state.kind == "replay":
+            again = "carry it again: contribbot rebase TAG --resolve"
+        raise UsageError(
+            f"{tree.path}: no commit is left of the patch",
+            hint=f"{again}; to take the patch out of the queue: "
+            f"contribbot queue retire {name} --why WHY",
+        )
+    objects = tree.git("rev-list", "--objects", "--no-object-names", "HEAD", f"^{base}").stdout
+    packed = tree.git("pack-objects", "--stdout", "-q", stdin=objects).stdout
+    store.git("unpack-objects", "-q", stdin=packed)
+    files = mailable(store, base, commits[-1].commit)
+    before = {marks for file in queue.patch(name).files for marks in _conflict_marks(file)}
+    for file in files:
+        check_form(file.name, file.content)
+    pairs = zip(files, commits, strict=True)
+    marked = tuple(commit for file, commit in pairs if _conflict_marks(file) - before)
+    return TreeCommits(tuple(commits), files, marked)
 
 
 def _check_finished(tree: WorkTree) -> None:
     if waiting := tree.unfinished():
-        drop = f", or drop it with `git {waiting} --abort`"
-        if tree.state.kind == "replay" and waiting == "cherry-pick":
-            drop = ", or, where nothing is left of the commit, with `git cherry-pick --skip`"
-        end = f"`git {waiting} --continue`{drop}"
         raise UsageError(
             f"{tree.path}: a git {waiting} is not finished",
-            hint=f"finish it with {'`git bisect reset`' if waiting == 'bisect' else end}",
+            hint=f"finish it with `git {waiting} --continue`, or drop it; `git status` says how",
         )
     if changed := tree.pending().changed:
         more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
@@ -440,31 +401,10 @@ def _conflict_marks(file: PatchFile) -> set[tuple[bytes, ...]]:
     return {found.groups() for found in _MARKS.finditer(diff)}
 
 
-_REMEMBERED: Final = re.compile(
-    r"^(?:Staged|Resolved) '(.+)' using previous resolution\.$", re.MULTILINE
-)
-
-
-@dataclass(frozen=True)
-class Replay:
-    """A work tree in which git picks a patch's commits onto another base, and its conflicts."""
-
-    path: Path
-    conflicted: tuple[str, ...]
-    #: Paths that were resolved as once before.
-    remembered: tuple[str, ...] = ()
-
-
 def open_replay(
-    queue: Queue,
-    name: str,
-    *,
-    base: str,
-    commits: Sequence[str],
-    at: Path | None = None,
-    lower: str = "",
-) -> Replay:
-    """Pick commits onto another base in a work tree until a conflict; call again to go on."""
+    queue: Queue, name: str, *, base: str, commits: Sequence[str], lower: str = ""
+) -> tuple[Path, tuple[str, ...]]:
+    """Pick commits onto another base in a work tree; return the tree and the paths in conflict."""
     with tree_lock(queue, name) as place:
         tree = find_tree(queue, name)
         if tree is None:
@@ -472,7 +412,6 @@ def open_replay(
             state = TreeState(
                 key=name,
                 kind="replay",
-                names=(name,),
                 base=base,
                 known=(patch.digest,),
                 queue=str(queue.folder),
@@ -480,7 +419,7 @@ def open_replay(
                 lower=lower,
             )
             store = open_store(stores_folder(), patch.upstream.name)
-            tree = _make_tree(place, at, store, {name: base}, state)
+            tree = _make_tree(place, None, store, base, state)
         elif tree.state.kind != "replay":
             raise UsageError(
                 f"{name} is open in {tree.path}",
@@ -495,7 +434,7 @@ def open_replay(
         return _carry(tree)
 
 
-def _carry(tree: WorkTree) -> Replay:
+def _carry(tree: WorkTree) -> tuple[Path, tuple[str, ...]]:
     """Let git pick commits until a person is needed, or all are picked."""
     output = ""
     if not tree.unfinished() and tree.resolve("HEAD") == tree.state.base:
@@ -512,8 +451,7 @@ def _carry(tree: WorkTree) -> Replay:
         # Where nothing is staged, nothing is left of the commit: the base has all of it.
         output += _pick(tree, "--continue" if pending.changed or not now[1] else "--skip")
         pending = tree.pending()
-    conflicted = pending.unstaged if tree.unfinished() else ()
-    return Replay(tree.path, conflicted, tuple(dict.fromkeys(_REMEMBERED.findall(output))))
+    return tree.path, pending.unstaged if tree.unfinished() else ()
 
 
 def _pick(tree: WorkTree, *args: str) -> str:
@@ -535,7 +473,7 @@ def resolved_files(queue: Queue, name: str) -> tuple[PatchFile, ...]:
             )
         store = open_store(stores_folder(), queue.patch(name).upstream.name)
         with store.exclusive():
-            done = read_commits(tree, store, queue)[name]
+            done = read_commits(tree, store, queue)
         if done.marked:
             raise QueueError(
                 f"{tree.path}: the commit {done.marked[0]} adds the marks of a conflict (<<<<<<<)",
@@ -579,7 +517,6 @@ class LossKind(StrEnum):
     UNCOMMITTED = "uncommitted"
     UNTRACKED = "untracked"
     COMMIT = "commit"
-    UNREADABLE = "unreadable"
 
 
 class Loss(Model):
@@ -601,57 +538,46 @@ class EditedTree(Model):
     lost: tuple[Loss, ...] = ()
 
 
-def open_tree(
-    queue: Queue,
-    name: str,
-    *,
-    whole: bool = False,
-    at: Path | None = None,
-    progress: Progress | None = None,
-) -> EditedTree:
-    """Open the work tree of a patch, or of all patches on its pin; an open tree stays."""
+def open_tree(queue: Queue, name: str, *, at: Path | None = None, progress: Progress) -> EditedTree:
+    """Open the work tree of a patch; an open tree stays."""
     if name not in queue.specs:
         raise no_such_patch(name, queue.specs)
-    key, names = whole_pin(queue, name) if whole else (name, [name])
-    with tree_lock(queue, key) as place, run_folder() as scratch:
+    with tree_lock(queue, name) as place, run_folder() as scratch:
         # Whoever held the tree before may have changed the patch.
         queue = load_queue(queue.folder)
-        fetched = fetch_pin(queue, own_pin(queue, name), progress=progress or Silent())
+        fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
         with fetched.store.exclusive():
-            applied = PatchStack(queue, fetched, scratch).pile(names)
-        tree, drift, fresh = find_tree(queue, key), None, False
+            applied = PatchStack(queue, fetched, scratch).apply(name)
+        tree, drift, fresh = find_tree(queue, name), None, False
         if tree is None:
-            for patch, done in applied.items():
-                if done.why:
-                    raise QueueError(
-                        f"{patch} cannot be opened: {done.why}",
-                        hint=f"`contribbot verify {patch}` shows the three sides",
-                    )
+            if applied.why:
+                raise QueueError(
+                    f"{name} cannot be opened: {applied.why}",
+                    hint=f"`contribbot verify {name}` shows the three sides",
+                )
             state = TreeState(
-                key=key,
+                key=name,
                 kind="edit",
-                names=tuple(names),
-                base=applied[names[0]].base,
-                known=(_now(queue, names),),
+                base=applied.base,
+                known=(queue.patch(name).digest,),
                 queue=str(queue.folder),
             )
-            tips = {patch: done.tip for patch, done in applied.items()}
-            tree, fresh = _make_tree(place, at, fetched.store, tips, state), True
+            tree, fresh = _make_tree(place, at, fetched.store, applied.tip, state), True
         elif tree.state.kind == "replay":
             raise replay_error(tree)
         elif at is not None and at.resolve() != tree.path:
             raise UsageError(
-                f"{key} is open in {tree.path} already",
+                f"{name} is open in {tree.path} already",
                 hint=f"work there, or remove it: contribbot edit --abort {name}",
             )
         else:
-            drift = drift_of(tree.state, queue, applied[names[0]])
+            drift = drift_of(tree.state, queue, applied)
         commits: list[TreeCommit] = []
         # Faults of an open tree's commits are for refresh to report.
         with contextlib.suppress(UsageError):
-            commits = [commit for own in tree.own().values() for commit in own]
+            commits = tree.own()
         return EditedTree(
-            patch=key,
+            patch=name,
             state="opened" if fresh else "changed" if drift else "open",
             path=printable(tree.path),
             base_commit=tree.state.base,
@@ -660,41 +586,33 @@ def open_tree(
         )
 
 
-def _now(queue: Queue, names: Sequence[str]) -> str:
-    return state_of({name: queue.patch(name).digest for name in names})
-
-
-def drift_of(state: TreeState, queue: Queue, lowest: AppliedPatch) -> Drift | None:
+def drift_of(state: TreeState, queue: Queue, applied: AppliedPatch) -> Drift | None:
     """Return how the queue has changed since a tree was opened or saved; None: not at all."""
-    if lowest.base != state.base:
+    if applied.base != state.base:
         return Drift.BASE
-    return Drift.FILES if _now(queue, state.names) not in state.known else None
+    return Drift.FILES if queue.patch(state.key).digest not in state.known else None
 
 
-def abort(queue: Queue, key: str, *, force: bool = False) -> EditedTree:
+def abort(queue: Queue, name: str, *, force: bool = False) -> EditedTree:
     """Remove a work tree, unless work would be lost."""
-    with tree_lock(queue, key) as place:
+    with tree_lock(queue, name) as place:
         if not place.exists():
-            raise not_open_error(queue, key)
+            raise not_open_error(queue, name)
         if not force or place.is_symlink():
             # In a folder of the user's choice, something else may lie there by now.
             tree = WorkTree.read(place.resolve())
             if not force and (lost := _losses(tree)):
-                return EditedTree(patch=key, state="kept", path=printable(tree.path), lost=lost)
+                return EditedTree(patch=name, state="kept", path=printable(tree.path), lost=lost)
         _discard(place, wait=False)
-        return EditedTree(patch=key, state="removed")
+        return EditedTree(patch=name, state="removed")
 
 
 def _losses(tree: WorkTree) -> tuple[Loss, ...]:
     """Return the work that only this tree has."""
-    try:
-        pending, waiting = tree.pending(), tree.unfinished()
-        # Commits on other branches and in the stash, too.
-        known = (tree.state.base, *tree.state.replayed, _SAVED_REF)
-        commits = tree.commits("HEAD", "--all", "--not", *known)
-    except CommandError as error:
-        # Somebody took it apart.
-        return (Loss(kind=LossKind.UNREADABLE, subject=error.message),)
+    pending, waiting = tree.pending(), tree.unfinished()
+    # Commits on other branches and in the stash, too.
+    known = (tree.state.base, *tree.state.replayed, _SAVED_REF)
+    commits = tree.commits("HEAD", "--all", "--not", *known)
     rows = {
         LossKind.UNFINISHED: [waiting] if waiting else [],
         LossKind.UNCOMMITTED: map(printable, pending.changed),

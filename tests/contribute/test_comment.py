@@ -152,8 +152,8 @@ def test_its_commit_is_named_while_it_is_that(known: Toy, program: Program) -> N
     commit = re.findall(rb"^From ([0-9a-f]{40}) ", mails, re.MULTILINE)[1][:12].decode()
     known.put_queue([])
     shutil.rmtree(known.queue / "patches/area")
-    taken = ("new", "area", theirs, "--pull", f"https://github.com/{PULL.replace('#', '/pull/')}")
-    assert program(*taken).code == 0
+    assert program("new", "area", theirs).code == 0
+    edit(known, 'pin = "', f'pull = "{PULL}"\npin = "')
     state(known, "area", FAIL_TO_PASS, one_check())
     assert program("verify", "area").code == 0
 
@@ -245,7 +245,8 @@ def test_the_whole_way_emulated(toy: Toy, program: Program) -> None:
     toy.put_queue([])
     theirs = toy.root / "theirs.patch"
     theirs.write_bytes(mail(toy, "Mask the rows", {"src/toy/kernel.py": masked(TREE)}))
-    assert program("new", "rows", theirs, "--pull", PULL).code == 0
+    assert program("new", "rows", theirs).code == 0
+    edit(toy, 'pin = "', f'pull = "{PULL}"\npin = "', "patches/rows/patch.toml")
     entry = '[[emulated]]\nname = "red"\nfile = "test_red.py"\ntargets = ["gfx942"]\n'
     entry += "expect = 'fail-to-pass'\nreason = 'out of bounds'\n"
     state(toy, "rows", TREE_CHECKS["test_check.py"], entry)

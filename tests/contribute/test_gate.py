@@ -356,8 +356,6 @@ def expires(table: Table, *conditions: str) -> Row:
         ),
         ('{ release = "v1.1" }', "passed", "release v1.1: v1.0 is before it"),
         ('{ release = "soon" }', "for a person", "v1.0 and soon are not both versions"),
-        ('{ dependency = "pytest>=1" }', "for a person", "is installed here"),
-        ('{ dependency = "pytest<1" }', "for a person", "is installed here"),
         ('{ pull_request = "example/toy#77" }', "for a person", "there is no example/toy#77"),
     ],
 )

@@ -6,12 +6,11 @@ import pytest
 
 from contribbot.queue.exchange import pull_in
 from contribbot.queue.load import load_queue
-from tests.conftest import Program
 from tests.contribute.following import AREA, Post
 from tests.github.faults import NOT_FOUND, Fault
 from tests.github.wire import Answer
 from tests.lifetoy import snapshot
-from tests.toy import FIXED, Toy
+from tests.toy import FIXED
 
 ESCAPE = "\x1b[31mred\x1b[0m"
 
@@ -79,12 +78,3 @@ def test_what_cannot_be_taken_is_one_line(post: Post, fault: Fault, code: int, s
     assert (ran.code, ran.out, ran.err.count("\n")) == (code, "", 1)
     assert said in ran.err
     assert snapshot(post.toy.queue) == before
-
-
-@pytest.mark.parametrize("sources", [(), ("example/toy#1",), ("x.patch",)])
-def test_whose_files_are_needs_both(toy: Toy, program: Program, sources: tuple[str, ...]) -> None:
-    pull = "example/toy" if sources == ("x.patch",) else "example/toy#1"
-    ran = program("new", "theirs", *sources, "--pull", pull)
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert f"--pull {pull}: it says of which pull request (OWNER/REPO#N) files are" in ran.err
-    assert not (toy.queue / "patches/theirs").exists()

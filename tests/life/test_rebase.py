@@ -53,9 +53,6 @@ def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
     assert "rebase from v1.0 to v1.2" in program("queue", "log", "area").out
     assert versions(releases.queue, "area")[0].files()[0].content == before
     assert program("queue", "diff", "area", "v1..v2").code == 0
-    ran = program("undo", "area")
-    again = "take it back for all patches: contribbot rebase v1.0 --pin 'toy v1.2'"
-    assert (ran.code, again in ran.err) == (2, True), ran.err
     assert program("rebase", "v1.0", "--pin", "toy v1.2").code == 0
     (file,) = patch.glob("*.patch")
     assert file.read_bytes().partition(b"\n@@")[2] == before.partition(b"\n@@")[2]
@@ -144,7 +141,6 @@ def test_a_move_that_waits_can_be_given_up(releases: Toy, program: Program) -> N
         (["--continue", "v1.2"], "takes no release"),
         (["--abort", "--continue"], "--abort goes with no other option"),
         (["--abort", "v1.1"], "--abort goes with no other option"),
-        (["v1.1", "--at", "x"], "--at is for --resolve and --continue"),
     ):
         ran = program("rebase", *args)
         assert (ran.code, ran.out, said in ran.err, tree.is_dir()) == (2, "", True, True)
@@ -268,8 +264,7 @@ def test_what_is_resolved_by_memory_alone_is_said(releases: Toy, program: Progra
 
     assert (ran.code, snapshot(releases.queue)) == (1, before)
     assert "resolve the conflict" not in ran.out
-    resolved, last = ran.out.splitlines()[-2:]
-    assert resolved == "resolved as it was once before: src/toy/area.py"
+    last = ran.out.splitlines()[-1]
     assert last.startswith("nothing is left to resolve in ")
     assert last.endswith("then: contribbot rebase --continue")
     assert program("rebase", "--continue").code == 0
@@ -302,7 +297,7 @@ def test_what_nothing_is_left_of_says_how_to_go_on(releases: Toy, program: Progr
     tree = resolving(program)
     git(tree, "checkout", "-q", "HEAD", "--", ".")
     ran = program("rebase", "--continue")
-    assert (ran.code, "git cherry-pick --skip" in ran.err) == (2, True)
+    assert (ran.code, "a git cherry-pick is not finished" in ran.err) == (2, True)
     git(tree, "cherry-pick", "--skip")
     ran = program("rebase", "--continue")
     assert (ran.code, "no commit is left of the patch; carry it again" in ran.err) == (2, True)

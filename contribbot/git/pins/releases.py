@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot.errors import SourceError, UsageError
+from contribbot.git.pins.archive import is_installed
 from contribbot.git.pins.index import (
     HINT,
     File,
@@ -21,7 +22,6 @@ from contribbot.git.pins.index import (
     read_pip_config,
     read_places,
 )
-from contribbot.git.pins.installed import is_installed
 from contribbot.git.pins.remote import Remote, elsewhere
 from contribbot.model.base import Tag
 from contribbot.model.pin import (

@@ -34,8 +34,6 @@ _NETWORK: Final = re.compile(
     r"|GIT_CONFIG_(?:GLOBAL|SYSTEM|NOSYSTEM)|GIT_SSH(?:_COMMAND|_VARIANT)?|GIT_ASKPASS"
     r"|GIT_SSL_\w+|GIT_PROXY_\w+|GIT_ALLOW_PROTOCOL|(?i:https?|all|no)_proxy"
 )
-#: A server's words for an object that is missing there.
-_INCOMPLETE: Final = "possible repository corruption on the remote side"
 _REMOTE: Final = "contribbot"
 #: Settings that the user's configuration may not change for this fetch.
 _SETTINGS: Final = {
@@ -92,8 +90,6 @@ class Remote:
             fatal = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
             reason = "; ".join(fatal or lines) or "git said nothing"
             hint = f"try `git ls-remote {self.shown}`; check the network and your access"
-            if _INCOMPLETE in reason:
-                hint = "is it a partial clone? Name the repository that it was cloned from"
             raise SourceError(f"{self.shown}: {reason}", hint=hint) from None
         except CommandTimeoutError:
             raise SourceError(
@@ -249,12 +245,9 @@ def commits_between(upstream: Upstream, source: GitSource, start: str, end: str)
         if not later:
             raise out_of_order(start, end)
         if remote.git("rev-list", "--max-count=1", f"{_END}..{_START}").strip():
-            base = ""
-            with contextlib.suppress(SourceError):  # they may have nothing in common
-                base = remote.git("merge-base", _START, _END).strip()
             raise UsageError(
                 f"{end} does not come after {start}: they are on two branches of the history",
-                hint=f"begin where they part: {base}" if base else "name two ends of one",
+                hint=f"begin where they part: git merge-base {start} {end}",
             )
     return [first, *later]
 

@@ -9,8 +9,12 @@ from typing import Final
 
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.files import stores_folder
-from contribbot.git.pins.archive import bring_release, release_detail
-from contribbot.git.pins.installed import bring_installed, installed_detail
+from contribbot.git.pins.archive import (
+    bring_installed,
+    bring_release,
+    installed_detail,
+    release_detail,
+)
 from contribbot.git.pins.remote import bring_commit, commit_detail, refuse_moved, tagged_commit
 from contribbot.git.pins.source import (
     PinSource,
