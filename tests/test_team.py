@@ -122,7 +122,11 @@ CONFLICT = b"<<<<<<< HEAD\n%s=======\n%s>>>>>>> theirs\n"
         ("patches/queue.toml", "queue list", "queue.toml:1: a merge conflict; keep"),
         ("patches/area/patch.toml", "queue list", "patch.toml:1: a merge conflict; keep"),
         ("upstreams/toy.toml", "queue list", "toy.toml:1: a merge conflict; keep"),
-        ("patches/area/0001-change.patch", "show area", "change.patch:1: a merge conflict; take one"),
+        (
+            "patches/area/0001-change.patch",
+            "show area",
+            "change.patch:1: a merge conflict; take one",
+        ),
         ("history/area/journal.jsonl", "queue log area", "journal.jsonl:1: a merge conflict; keep"),
     ],
 )
