@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,19 @@ def test_a_cache_that_cannot_be_written(area: Toy, program: Program) -> None:
     assert ran.code == 3
     assert str(file) in ran.err
     assert "Traceback" not in ran.err
+
+
+def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
+    toy.put_patch(checks=one_check())
+    toy.put_queue(["area"])
+    ours = f"{sys.executable} -m contribbot"
+    export = f"{ours} queue export area"
+    for command in (f"{ours} queue list 0<&- 2>&-", f"{export} >&-", f"{export} | true"):
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=toy.queue, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (command, done)
+        assert not re.search("Traceback|internal error|Broken pipe", done.stderr), done.stderr
 
 
 def test_what_nobody_foresaw_is_one_line(toy: Toy, program: Program) -> None:

@@ -234,6 +234,7 @@ bisect area | missing argument 'GOOD'; see `contribbot bisect -h`
 --queue bare verify --all | the queue has no patches; begin one: contribbot new NAME --title T
 --queue bare new x --title T | no pin at all in
 verify aera | AERA
+verify patches/aera | AERA
 verify | no patch named; name one of area, other, or use --all
 verify --all area | --all names every patch already; leave out --all, or area
 show plain.txt | no such patch: plain.txt; the queue has

@@ -70,7 +70,7 @@ def patch_names(begin: str) -> list[str]:
 
 
 #: Arguments and options that several commands take: the same words everywhere.
-_PATCH, _PATCHES = "Name of a patch.", "Names of patches."
+_PATCH, _PATCHES = "Name of a patch, or its folder.", "Names of patches, or their folders."
 PatchArgument = Annotated[str, argument("PATCH", _PATCH, complete=patch_names)]
 MaybePatchArgument = Annotated[str | None, argument("PATCH", _PATCH, complete=patch_names)]
 PatchesArgument = Annotated[
@@ -157,7 +157,7 @@ def queue_folder() -> Path:
 def open_patch(patch: str) -> tuple[Queue, str]:
     """Return the queue and the name of the patch that a user means."""
     queue = open_queue()
-    return queue, select(queue, [patch])[0]
+    return queue, select(queue, [name_of(patch)])[0]
 
 
 def open_patches(
@@ -166,13 +166,18 @@ def open_patches(
     """Return the queue and the names of the patches that a user means: without any, all."""
     queue = open_queue()
     everything = not patches if everything is None else everything
-    return queue, select(queue, patches or (), everything=everything)
+    return queue, select(queue, [*map(name_of, patches or ())], everything=everything)
 
 
 def open_past(patch: str) -> tuple[Queue, str]:
     """Return the queue and the name of a patch that is in the queue, or left it."""
     queue = open_queue()
-    return queue, past_name(queue, patch)
+    return queue, past_name(queue, name_of(patch))
+
+
+def name_of(patch: str) -> str:
+    """Return the name of a patch from its name, or from its folder, such as patches/rmsnorm."""
+    return Path(patch).name
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ def edit(
     force: Annotated[bool, cli.flag("--force", _UNSAVED)] = False,
 ) -> cli.Reply:
     """Open a patch as commits in a git work tree of its own; `refresh` saves them in the patch."""
-    queue, name = cli.open_queue(), patch
+    queue, name = cli.open_queue(), cli.name_of(patch)
     if abort and at is not None:
         raise UsageError("--abort and --at do not go together", hint="leave --at out")
     if force and not abort:
@@ -65,7 +65,7 @@ def refresh(
         why = "no patch named, and this is not the work tree of one"
         raise UsageError(why, hint="name the patch")
     queue = cli.open_queue()
-    name = patch or (tree.state.key if tree else "")
+    name = cli.name_of(patch) if patch else tree.state.key if tree else ""
     with cli.live_lines() as lines:
         done = save(queue, name, force=force, progress=lines.download())
     return cli.Reply(done, refresh_lines(done), int(bool(done.refused)), unlogged(queue))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -282,6 +283,15 @@ def settings(
 
 def main() -> None:
     """Run the program."""
+    # With a standard stream closed, the next file that is opened would take its place.
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    # Python has no such streams then; a command may write bytes to stdout.
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  open to the end
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  the same
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Foreign text may hold characters that this terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from contribbot.cli import command as cli
 from contribbot.cli.edit import unlogged
-from contribbot.cli.refusal import current_settings
+from contribbot.cli.refusal import current_settings, echo
 from contribbot.cli.render import Block, Code, Table, conflict_blocks, count
 from contribbot.errors import UsageError
 from contribbot.files import write_named
@@ -42,8 +41,7 @@ def export(
     if done.conflicts:
         return cli.Reply(done, (), 1, conflict_blocks(done.conflicts))
     if output is None:
-        sys.stdout.buffer.write(exchange.mbox(done.files))
-        sys.stdout.buffer.flush()
+        echo(exchange.mbox(done.files).removesuffix(b"\n"))
         return cli.Reply(done, (), notes=export_lines(done))
     write_named(output, exchange.mbox(done.files))
     document = done.model_copy(update={"output": str(output)})
