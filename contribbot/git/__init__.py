@@ -1,1 +1,1 @@
-"""Upstream trees in bare git stores: trees are fetched, and patches applied to trees."""
+"""Bare git stores of upstream trees: fetch trees, and apply patches to trees."""

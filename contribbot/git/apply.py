@@ -1,4 +1,4 @@
-"""Applying the files of a patch in the object store, on a private index, with few processes."""
+"""Apply patch files in a git store, on a private index, with few git processes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _PATCH: Final = re.compile(r"^(?:Checking|Applying) patch (?:.* => )?(?P<path>.*
 _OFFSET: Final = re.compile(
     r"^Hunk #\d+ succeeded at (?P<line>\d+) \(offset (?P<offset>-?\d+) lines?\)\.$"
 )
-#: Git's words where the store has no such text as the diff's `index` line names.
+#: Git's words where the store lacks the blob that the diff's `index` line names.
 _WITHOUT_BASE: Final = "lacks the necessary blob"
-#: Git's words for a file in place of a folder that keeps files.
+#: Git's words for a new file at the path of a folder that still has files.
 _IN_THE_WAY: Final = "unable to add cache entry"
 
 
@@ -44,7 +44,7 @@ class PatchPath:
     def conflict(
         self, why: str, hunk: int = 0, line: int = 0, sides: Sequence[tuple[str, ...]] = ()
     ) -> ConflictSide:
-        """Return a conflict at a hunk (0: at the whole file), with the nearest line of the file."""
+        """Return a conflict at a hunk (0: the whole file); `line` is the nearest line."""
         what = f"hunk {hunk} of {self.path}" if hunk else self.path
         expected, found, wanted = sides or ((), (), ())
         return ConflictSide(
@@ -62,22 +62,22 @@ class PatchPath:
 
 @dataclass(frozen=True)
 class Adjustment:
-    """A hunk that was applied at another line than its patch says."""
+    """A hunk that was applied at another line than the hunk's header says."""
 
     path: str
-    #: Where the hunk went, from 1.
+    #: The line at which the hunk was applied; the first line is 1.
     line: int
     offset: int
 
     @property
     def phrase(self) -> str:
-        """The adjustment in a phrase."""
+        """A phrase with the hunk's path, line and offset."""
         return f"{self.path}:{self.line} at offset {self.offset:+d}"
 
 
 @dataclass(frozen=True)
 class Applied:
-    """One patch file as a commit."""
+    """The commit that one patch file became."""
 
     file: str
     subject: str
@@ -85,7 +85,7 @@ class Applied:
     commit: str
     tree: str
     adjustments: tuple[Adjustment, ...]
-    #: Whether git merged its text and the tree's, from the text that its diff was made of.
+    #: Whether git made a three-way merge, from the text on which the diff was made.
     merged: bool = False
 
 
@@ -95,22 +95,22 @@ class Series:
 
     base: str
     applied: tuple[Applied, ...]
-    #: Why the next one did not apply; empty when all did.
+    #: Why the next patch file did not apply; empty: all files applied.
     conflicts: tuple[ConflictSide, ...]
 
     @property
     def commit(self) -> str:
-        """The last commit."""
+        """The commit of the last patch file; the base, if no file was applied."""
         return self.applied[-1].commit if self.applied else self.base
 
 
-#: Mode and blob of a path; a path that is not there has the mode `000000`.
+#: Mode and blob of a path; a path that does not exist has the mode `000000`.
 Entry = tuple[str, str]
 _FOLDER: Final = "040000"
 
 
 class Index:
-    """A private index with the files of a commit, or with those that some paths meet."""
+    """A private git index with all files of a commit, or only the files at some paths."""
 
     def __init__(
         self, store: Store, commit: str, file: Path, paths: Collection[str] | None = None
@@ -126,13 +126,13 @@ class Index:
         met = named.union(*map(_folders, named))
         rows = self._list("ls-tree", "-z", "-t", commit, "--", *sorted(met)) if met else {}
         if any(path in named and mode == _FOLDER for path, (mode, *_) in rows.items()):
-            # A file in place of a folder: it matters what else the folder holds.
+            # A patch may put a file in place of a folder: git must know all files of the folder.
             rows = self._list("ls-tree", "-z", "-r", commit)
         files = {path: (head[0], head[2]) for path, head in rows.items() if head[0] != _FOLDER}
         self.put(files)
 
     def put(self, entries: Mapping[str, Entry]) -> None:
-        """Set the entries of paths, in place of the entries that are in the index."""
+        """Set the mode and blob of each path in the index, instead of the present ones."""
         lines = "".join(f"{mode} {blob}\t{path}\0" for path, (mode, blob) in entries.items())
         if lines:
             stdin = os.fsencode(lines)
@@ -187,10 +187,10 @@ def apply_series(
     scratch: Path,
     merge: bool = False,
 ) -> Series:
-    """Apply patch files as `git am` does, with `merge` as `git am -3`; in `store.exclusive()`.
+    """Apply patch files as `git am` does, or with `merge` as `git am -3`, on a locked store.
 
-    A hunk goes where its patch says, or to the only place that has its lines. Ids are the same
-    anywhere.
+    A hunk goes to the line in the patch, or to the only place that has the hunk's lines. Call this
+    in `store.exclusive()`. The commits have the same ids on every machine.
     """
     mails: list[Mail] = []
     unreadable: QueueError | None = None
@@ -198,7 +198,7 @@ def apply_series(
         try:
             mails.append(read_mail(file))
         except QueueError as error:
-            # The files before this file are tried first: one of these may be the reason.
+            # Earlier files are tried first: a conflict in one of them is reported instead.
             unreadable = error
             break
     with tempfile.TemporaryDirectory(dir=scratch) as name:
@@ -227,7 +227,7 @@ def _folders(path: str) -> set[str]:
 
 
 def _apply(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason: str) -> str:
-    """Apply a patch, or with a `reason` merge it; return why the patch does not go in, or empty."""
+    """Apply a patch, or with a `reason` merge the patch; return why it failed, or empty."""
     before = index.entries
     done = index.apply(mail.diff, *(["--3way"] if reason else []))
     words = done.stderr.decode("utf-8", "replace")
@@ -243,7 +243,7 @@ def _apply(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason
         index.put(dict.fromkeys(mail.paths, (GONE, NOTHING)))
         index.entries = dict(before)
         index.put({path: before[path] for path in mail.paths & before.keys()})
-    # 1: it does not fit, or a file would be where a folder is; else git cannot read it.
+    # Status 0 or 1, or a file at a folder's path: no fit. Otherwise git cannot read the patch.
     fits_not = done.returncode in {0, 1} or _IN_THE_WAY in words
     if not fits_not or "corrupt patch" in words:
         raise QueueError(f"{mail.file}: {words.strip().splitlines()[-1]}", hint=AGAIN)
@@ -255,7 +255,7 @@ def _apply(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason
 def _is_ambiguous(
     store: Store, before: Mapping[str, Entry], mail: Mail, moved: Sequence[Adjustment]
 ) -> bool:
-    """Tell whether git moved a hunk of a file in which some hunk fits at more than one place."""
+    """Return whether git moved a hunk in a file where some hunk fits at several places."""
     paths = {item.path for item in moved}
     for part in parse(mail.file, mail.diff) if paths else ():
         if path_of(part) in paths:
@@ -267,7 +267,7 @@ def _is_ambiguous(
 
 
 def _adjustments(words: str) -> list[Adjustment]:
-    """Read the offsets of hunks from the words of `git apply --verbose`."""
+    """Return the moved hunks that `git apply --verbose` names in its messages."""
     allowed: list[Adjustment] = []
     path = ""
     for row in words.splitlines():
@@ -291,10 +291,10 @@ def _commit(store: Store, base: str, fitted: Sequence[_Fitted]) -> list[Applied]
         for number, patch in enumerate(fitted)
     ]
     try:
-        # Dates as mails have them, read by the code that reads them for `git am`.
+        # The dates are in the form of mails; git parses them as `git am` does.
         written = write_commits(store, commits, dates="rfc2822")
     except CommandError as error:
-        # The date of a patch: all else is contribbot's own.
+        # Only a patch's date can be wrong: contribbot wrote everything else.
         for mail in (patch.mail for patch in fitted):
             if f'"{mail.date}"' in error.stderr:
                 raise QueueError(
@@ -317,7 +317,7 @@ def _explain(
     try:
         parts = list(parse(mail.file, mail.diff))
     except QueueError:
-        # git could read it, or would have said so: some names are too odd for unidiff.
+        # git could read the patch; unidiff cannot read some odd file names.
         return (PatchPath(mail.file, "the patch", pin).conflict(reason),)
     conflicts: list[ConflictSide] = []
     with store.open() as repo:
@@ -339,7 +339,7 @@ def _explain(
 def _misfit(
     tree: Tree, path: str, entry: Blob | Tree | Submodule | None, *, added: bool
 ) -> str | None:
-    """Return why a patch cannot change a path of the pin; None: the path fits."""
+    """Return why a patch cannot change or add a path in the pin; None: the patch can."""
     if entry is None and not added and find(tree, top := path.partition("/")[0]) is None:
         return f"the pin has no {top} at all; a git source has it (docs/recipes.md)"
     if entry is None:
@@ -350,19 +350,19 @@ def _misfit(
 
 
 def _readable(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return lines of a diff, which unidiff has as Latin-1, without their ends."""
+    """Return unidiff's Latin-1 lines of a diff as UTF-8 text, without line ends."""
     return tuple(line.rstrip("\n").encode("latin-1").decode("utf-8", "replace") for line in lines)
 
 
 def _found(lines: Iterable[Line], have: Sequence[str]) -> list[int]:
-    """Return every index at which the lines of a hunk stand in a file."""
+    """Return every index in a file's lines at which the lines of a hunk begin."""
     wanted = list(_readable([line.value for line in lines]))
     width = len(wanted)
     return [at for at in range(len(have) - width + 1) if have[at : at + width] == wanted]
 
 
 def _compare(place: PatchPath, part: PatchedFile, have: Sequence[str]) -> Iterator[ConflictSide]:
-    """Yield each hunk that does not fit, with its three sides: expected, found, wanted."""
+    """Yield a conflict for each unfitting hunk: the expected, found and wanted lines."""
     places = [_found(hunk.source_lines(), have) for hunk in part]
     exact = all(hunk.source_start - 1 in at for hunk, at in zip(part, places, strict=True))
     for number, (hunk, at) in enumerate(zip(part, places, strict=True), start=1):
@@ -382,7 +382,7 @@ def _compare(place: PatchPath, part: PatchedFile, have: Sequence[str]) -> Iterat
 
 
 def _nearest(have: Sequence[str], expected: Sequence[str], hint: int) -> int:
-    """Return the index in `have` with most of the expected lines behind, the nearest to `hint`."""
+    """Return the index in `have` where most expected lines follow; a tie: nearest to `hint`."""
     width = len(expected)
     wanted = Counter(line.strip() for line in expected if line.strip())
     stripped = [line.strip() for line in have]

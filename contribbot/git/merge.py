@@ -1,4 +1,4 @@
-"""Merging patches onto another base: git merges each commit, and none stops another."""
+"""Move patches onto another base: git merges each commit; a conflict stops no other patch."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from git import Repo
 
 _ID: Final = 40
-#: Long enough that no file has such lines by itself.
+#: Length of git's conflict marks: so long that no file has such lines by itself.
 _MARKER: Final = 43
 _CONFLICT: Final = re.compile(
     rb"^<{43}[^\n]*\n(?P<ours>.*?)^\|{43}[^\n]*\n(?P<base>.*?)"
     rb"^={43}\n(?P<theirs>.*?)^>{43}[^\n]*\n?",
     re.MULTILINE | re.DOTALL,
 )
-#: The lines of a diff that another place of the same change alters.
+#: Lines of a diff that differ when only the place of the same change differs.
 _PLACES: Final = re.compile(rb"^(?:index |@@ )[^\n]*$", re.MULTILINE)
 _SAME_LINES: Final = "the release changed the same lines"
 _NO_TEXT: Final = "both changed it, and it is no text"
-#: Our words for git's kinds of conflict that are not about a file's text.
+#: Explanations of git's kinds of conflict that are not about a file's text.
 _STRUCTURE: Final = {
     "CONFLICT (rename/rename)": "the release and the patch moved it to different places",
     "CONFLICT (rename/delete)": "the release moved it, and the patch deletes it",
@@ -57,20 +57,20 @@ class Moving:
     """A patch to be moved to another base."""
 
     name: str
-    #: All that it depends on, in the order in which that was applied below it.
+    #: The names of all its dependencies, in the order in which they were applied.
     below: tuple[str, ...]
-    #: The patch applied on the old pin, on top of those below.
+    #: The patch's commits on the old pin, on top of its dependencies' commits.
     series: Series
-    #: Its files for the new base, where a person has resolved its conflicts; then these are
-    #: applied there, and nothing is merged.
+    #: The patch's files for the new base, if a person has resolved its conflicts: these files
+    #: are applied to the new base, and nothing is merged.
     resolved: tuple[PatchFile, ...] = ()
-    #: Whether it stays behind: its dependents go without it.
+    #: Whether the patch is left out; patches that depend on it are moved without it.
     gone: bool = False
 
 
 @dataclass(frozen=True)
 class Picked:
-    """A patch file as a commit on the new base."""
+    """A commit on the new base, with the names of the patch and of the patch file."""
 
     patch: str
     file: str
@@ -83,10 +83,10 @@ class RebaseResult:
 
     name: str
     status: Text
-    #: The new base, with what it depends on.
+    #: The commit below the patch: the new release with the patch's dependencies.
     base: str
-    #: All commits from the release to its last (of a conflict: the last that went in): those of
-    #: its dependencies, then its own.
+    #: All commits after the release, up to the patch's last commit (on a conflict: up to the last
+    #: that was merged): first those of the dependencies, then those of the patch.
     row: tuple[Picked, ...] = ()
     #: The new patch files; none unless the patch is clean or merged.
     files: tuple[PatchFile, ...] = ()
@@ -109,7 +109,7 @@ def move(
     scratch: Path,
     files: bool = True,
 ) -> list[RebaseResult]:
-    """Move patches to another base, and write new files if `files`; in `store.exclusive()`."""
+    """Move patches to another base, in `store.exclusive()`; `files`: write new patch files."""
     known = {patch.name for patch in patches}
     if lacking := [patch.name for patch in patches if not known.issuperset(patch.below)]:
         raise ValueError(f"these depend on what is not moved: {', '.join(lacking)}")
@@ -140,7 +140,7 @@ class _Move:
         self._origins: dict[str, NewCommit] = {}
         own = [applied.commit for patch in patches for applied in patch.series.applied]
         lower = [commit for patch in patches for commit in self._chain(patch)]
-        #: The changes of each commit: of each path the modes before and after.
+        #: By commit, then by path: the file's modes before and after the commit.
         self._touched: dict[str, dict[str, tuple[str, str]]] = {}
         for commit, row, path in raw_changes(store, list(dict.fromkeys([*own, *lower]))):
             before, after, *_ = row.split(" ")
@@ -155,7 +155,7 @@ class _Move:
         self._attributes.write_text(f"* conflict-marker-size={_MARKER}\n", encoding="utf-8")
 
     def run(self) -> list[RebaseResult]:
-        """Move all patches, and tell which new texts are equal to the old ones."""
+        """Move all patches; mark a result as merged where a commit's diff differs from the old."""
         moved = [self._moved(name) for name in self._patches]
         clean = [result for result in moved if result.status is Text.CLEAN and result.commits]
         news = [commit for result in clean for commit in result.commits]
@@ -176,7 +176,7 @@ class _Move:
     def _compared(
         self, moved: RebaseResult, texts: Mapping[str, bytes], paths: Mapping[str, set[str]]
     ) -> RebaseResult:
-        """Return the result with its status and notes: merged, if the text of a commit differs."""
+        """Return a result with notes, and with the status MERGED if a commit's diff differs."""
         status, notes = Text.CLEAN, []
         new = {picked.file: picked.commit for picked in moved.row if picked.patch == moved.name}
         for applied in self._patches[moved.name].series.applied:
@@ -202,7 +202,7 @@ class _Move:
         return self._origins[commit]
 
     def _chain(self, patch: Moving) -> list[str]:
-        """Return the commits below a patch, from the old base up: those of its dependencies."""
+        """Return the commits of a patch's dependencies on the old base, the lowest first."""
         count = sum(len(self._patches[low].series.applied) for low in patch.below)
         chain = [patch.series.base]
         for _ in range(count):
@@ -212,7 +212,7 @@ class _Move:
         return chain[::-1]
 
     def _find_in_release(self) -> set[str]:
-        """Return patches whose diff can be reverted on the release and could not on the base."""
+        """Return patches whose diff can be reverted on the release, but not on the old base."""
         asked: list[Moving] = []
         for patch in self._patches.values():
             touched = [self._touched.get(applied.commit, {}) for applied in patch.series.applied]
@@ -222,7 +222,7 @@ class _Move:
                 asked.append(patch)
         if not asked:
             return set()
-        # A commit followed by its parents: what it changes from that one.
+        # Each row names a commit and a base: git shows the difference between the two.
         pairs = "".join(f"{patch.series.commit} {patch.series.base}\n" for patch in asked)
         texts = _by_commit(self._store, pairs, {patch.series.commit for patch in asked})
         release = Index(self._store, self._new, self._scratch / "release-index")
@@ -231,7 +231,7 @@ class _Move:
             diff = texts.get(patch.series.commit, b"")
             if not diff or release.apply(diff, "--reverse", "--check").returncode:
                 return False
-            # The same text in another place says nothing, if it was there before.
+            # If the old base had the same text already, the release need not have the patch.
             before = Index(self._store, patch.series.base, self._scratch / f"{patch.name}-index")
             return before.apply(diff, "--reverse", "--check").returncode != 0
 
@@ -268,7 +268,7 @@ class _Move:
         return replace(moved, status=Text.MERGED, why=why)
 
     def _put_below(self, patch: Moving, row: list[Picked]) -> str:
-        """Put the dependencies of a patch onto the release; return why not, or empty."""
+        """Put a patch's dependencies onto the release; return why that failed, or empty."""
         for name in patch.below:
             if self._moved(name).status in STUCK:
                 return f"{name}, on which it depends, does not move"
@@ -285,7 +285,7 @@ class _Move:
     def _put(
         self, patch: Moving, commits: Sequence[str], row: list[Picked]
     ) -> tuple[ConflictSide, ...]:
-        """Put the commits of a patch onto the commits of `row`; return the conflicts."""
+        """Put a patch's commits on top of `row`, and add them to `row`; return the conflicts."""
         tip = row[-1].commit if row else self._new
         if patch.resolved:
             series = apply_series(
@@ -298,19 +298,19 @@ class _Move:
             merged = self._merge(commit, tip, applied.file)
             if not isinstance(merged, str):
                 return merged
-            # Else nothing is left of the commit.
+            # If `merged` is `tip`, the release has the whole commit already.
             if merged != tip:
                 row.append(Picked(patch.name, applied.file, merged))
                 tip = merged
         return ()
 
     def _merge(self, commit: str, tip: str, file: str) -> str | tuple[ConflictSide, ...]:
-        """Let git merge a commit onto a tip; return the new commit, or the conflicts."""
+        """Let git merge a commit onto `tip`; return the new commit's id, or the conflicts."""
         if (commit, tip) in self._merged:
             return self._merged[commit, tip]
         origin = self._origin(commit)
         if (origin.parent, tip) not in self._ours:
-            # A commit whose only common ancestor with the other is what that one changes.
+            # The tip's tree as a child of the commit's parent, so that git merges from the parent.
             ours = NewCommit(origin.parent, IDENTITY, IDENTITY, b"ours\n", self._trees[tip])
             self._ours[origin.parent, tip] = self._write(ours)
         attributes = f"core.attributesFile={self._attributes}"
@@ -326,7 +326,7 @@ class _Move:
         return merged
 
     def _write(self, commit: NewCommit) -> str:
-        # Late as GitPython, whose own `store` starts git for each object; gitdb has no types.
+        # Imported late, as it is slow; GitPython's own `store` starts git for each object.
         import gitdb.db  # type: ignore[import-untyped]  # noqa: PLC0415
 
         head = f"tree {commit.tree}\nparent {commit.parent}\n".encode()
@@ -339,7 +339,7 @@ class _Move:
         return written
 
     def _conflicts(self, commit: str, tree: str, file: str, report: str) -> list[ConflictSide]:
-        """Return the conflicts in the messages of `git merge-tree`."""
+        """Return the conflicts that a report of `git merge-tree` names."""
         touched = self._touched.get(commit, {})
         conflicts: dict[str, list[ConflictSide]] = {}
         named: set[str] = set()
@@ -358,11 +358,11 @@ class _Move:
 
 
 def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
-    """Return the path and reason of a conflict between files; no reason where lines conflict."""
+    """Return a conflict's path and reason; the reason is empty where lines conflict."""
     path = next((path for path in paths if path in touched), paths[0])
     before, after = touched.get(path, ("", ""))
     if kind == "CONFLICT (rename/delete)":
-        # Of the two paths, the old one is deleted by the patch in either case.
+        # The patch deletes the old path, whichever side moved the file.
         modes = {path: touched[path][1] for path in paths if path in touched}
         path = next((path for path, mode in modes.items() if mode == GONE), path)
         return path, _STRUCTURE[kind] if set(modes.values()) <= {GONE} else _MOVED_AWAY
@@ -379,7 +379,7 @@ def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) ->
 
 
 def _sides(content: bytes, place: PatchPath) -> Iterator[ConflictSide]:
-    """Yield the three sides of each place in a file that git could not merge."""
+    """Yield a conflict for each place that git could not merge: base, ours and theirs."""
     line, at = 1, 0
     for spot in _CONFLICT.finditer(content):
         line += content.count(b"\n", at, spot.start())
@@ -392,25 +392,25 @@ def _sides(content: bytes, place: PatchPath) -> Iterator[ConflictSide]:
 
 
 def _messages(report: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the kind and the paths of each conflict, as `git merge-tree -z` reports."""
+    """Yield the kind and the paths of each conflict in a report of `git merge-tree -z`."""
     fields = iter(report.split("\0"))
     for count in fields:
         if not count.strip():
             return
         paths = [next(fields) for _ in range(int(count))]
         kind = next(fields)
-        next(fields)  # the same in a sentence
+        next(fields)  # git's sentence about the conflict
         if kind.startswith("CONFLICT"):
             yield kind, paths
 
 
 def _by_commit(store: Store, rows: str, commits: set[str]) -> dict[str, bytes]:
-    """Return the diffs of commits, read by one git process."""
+    """Return the diff of each commit in the `rows` for git; one git process reads all diffs."""
     texts: dict[str, list[bytes]] = {}
     current: list[bytes] = []
     output = store.git(*_DIFF_TREE.split(), stdin=rows.encode()).stdout
     for row in output.removesuffix(b"\n").split(b"\n"):
-        # No line of a diff is a bare id: each starts with its sign, or with a word.
+        # A line with nothing but an id is no line of a diff: it names the next commit.
         if len(row) == _ID and row.decode("latin-1") in commits:
             current = texts.setdefault(row.decode(), [])
         else:

@@ -1,4 +1,4 @@
-"""Patch files: their mails and diffs read, what they touch, and written as format-patch does."""
+"""Check, read and write patch files (mails as `git format-patch` writes), and export trees."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from unidiff.patch import PatchedFile, PatchSet
 
 AGAIN: Final = "write it again with `git format-patch`"
-#: The error for git's marks of a merge in a file of a queue, and its next step.
+#: The error for git's conflict marks in a file of a queue, and the hint for a person.
 CONFLICT: Final = "a merge conflict"
 BOTH_SIDES: Final = "keep what belongs there of both sides, and delete the marks"
-#: How the lines start that give a diff its structure.
+#: The first characters of a diff's header lines.
 _STRUCTURE: Final = (b"diff --git ", b"--- a/", b"+++ b/", b"@@ -")
 _DIFF: Final = re.compile(rb"^diff --git ", re.MULTILINE)
-#: Lines of a diff's header that name a path, with the side's prefix or without one.
+#: Lines of a diff's header that name a path: after `---` and `+++`, or of a rename or copy.
 _PREFIXED: Final = re.compile(rb"(?:--- |\+\+\+ )(?P<path>\"[^\n]*\"|[^\t\n]*)")
 _NAMED: Final = re.compile(rb"(?:rename from |rename to |copy from |copy to )(?P<path>[^\n]*)")
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3}|.)")
@@ -36,7 +36,7 @@ _SINGLE: Final = dict(zip(b"ntrabfv", b"\n\t\r\a\b\f\v", strict=True))
 
 
 def check_form(name: str, content: bytes) -> None:
-    """Refuse a patch file that git would misread, or apply outside the tree."""
+    """Raise QueueError for a patch file that git would misread, or apply outside the tree."""
     rows = content.split(b"\n")
     for number, row in enumerate(rows, start=1):
         if row.endswith(b"\r") and (number == 1 or row.startswith(_STRUCTURE)):
@@ -69,11 +69,11 @@ def check_form(name: str, content: bytes) -> None:
 
 
 def paths(content: bytes) -> dict[str, int]:
-    """Return every path in the headers of a patch, with the line that names the path first."""
+    """Return every path in a patch's headers, and the number of the first line that names it."""
     lines: dict[str, int] = {}
     in_header = False
     rows = content.split(b"\n")
-    # Another program's diff has the two lines with paths alone.
+    # A diff of another program than git may have only the lines `---` and `+++`.
     bare = _DIFF.search(content) is None
     for number, (row, below) in enumerate(zip(rows, [*rows[1:], b""], strict=True), start=1):
         path = b""
@@ -81,7 +81,7 @@ def paths(content: bytes) -> dict[str, int]:
             in_header = True
         if row.startswith(b"diff --git "):
             in_header = True
-            # The same name twice; of a rename other lines name both.
+            # This line names one path twice; for a rename, later lines name both paths.
             first, second = row[11 : len(row) // 2 + 5], row[len(row) // 2 + 6 :]
             if first.replace(b"a/", b"b/", 1) == second:
                 path = unquote(first)[2:]
@@ -99,7 +99,7 @@ def paths(content: bytes) -> dict[str, int]:
 
 
 def plain_path(name: str) -> str:
-    """Return a path of a diff without its prefix and quotes."""
+    """Return a path in a diff without the prefix `a/` or `b/`, and without quotes."""
     path = unquote(name.encode("latin-1"))
     if path.startswith((b"a/", b"b/")):
         path = path[2:]
@@ -107,7 +107,7 @@ def plain_path(name: str) -> str:
 
 
 def path_of(part: PatchedFile) -> str:
-    """Return the path of a file in a diff: the new path, or the old one of a removed file."""
+    """Return a diff's new path of a file, or the old path of a removed file."""
     return plain_path(part.source_file if part.is_removed_file else part.target_file)
 
 
@@ -132,18 +132,18 @@ def parse(name: str, content: bytes) -> PatchSet:
         raise QueueError(f"{name}: not a well-formed diff: {error}", hint=AGAIN) from error
 
 
-#: A store has its own configuration and none of the user's: all else is git's default.
+#: A store ignores the user's git configuration: other options have git's defaults.
 _FORMAT_PATCH: Final = (
     "-c core.quotePath=true -c diff.renameLimit=1000"
     " format-patch --quiet --zero-commit --no-signature --abbrev=12 --binary -M"
 )
 _SUBMODULE: Final = "160000"
-#: Each path that differs, renames as delete and add.
+#: Options of `git diff-tree`: list each path that differs; a rename is a delete and an add.
 _RAW: Final = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames")
 
 
 def format_commits(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
-    """Write each commit of `base..tip` as a file."""
+    """Return each commit of `base..tip` as a patch file."""
     with store.open() as repo:
         commits = list(repo.iter_commits(f"{base}..{tip}", topo_order=True, reverse=True))
         subjects = {commit.hexsha: str(commit.summary) for commit in commits}
@@ -170,7 +170,7 @@ def format_commits(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
 
 
 def format_chains(store: Store, chains: Sequence[Sequence[str]]) -> list[tuple[PatchFile, ...]]:
-    """Write the commits of each chain as patch files."""
+    """Return the patch files of each chain of commits."""
     ranges = (
         ["-1", chain[0]] if len(chain) == 1 else ["--numbered", f"{chain[0]}^..{chain[-1]}"]
         for chain in chains
@@ -188,7 +188,7 @@ def _write(store: Store, *what: str) -> list[PatchFile]:
 
 
 def raw_changes(store: Store, commits: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return commit, modes and blobs, and path of each change of commits, by one process."""
+    """Return (commit, modes and blobs, path) of each changed file, from one git process."""
     ask = "".join(f"{commit}\n" for commit in commits).encode()
     raw = store.git("diff-tree", "--stdin", *_RAW, stdin=ask).stdout
     rows: list[tuple[str, str, str]] = []
@@ -208,7 +208,7 @@ def keep_unchanged(
     new: Sequence[PatchFile],
     new_commits: Sequence[str],
 ) -> tuple[PatchFile, ...]:
-    """Return the new files, with the old bytes where a commit is unchanged."""
+    """Return the new patch files, but the old file where a commit is unchanged."""
     files = [
         old[at] if at < min(len(old), len(old_commits)) and old_commits[at] == commit else file
         for at, (file, commit) in enumerate(zip(new, new_commits, strict=True))
@@ -223,7 +223,7 @@ def keep_unchanged(
 
 @dataclass(frozen=True)
 class Change:
-    """One path that differs between two trees."""
+    """A path that differs between two trees."""
 
     path: str
     #: git's letter: `A` added, `M` modified, `D` deleted, `T` type changed.
@@ -246,7 +246,7 @@ def changes(store: Store, base: str, patched: str) -> list[Change]:
 
 @dataclass(frozen=True)
 class ExportedTree:
-    """A tree exported to a folder, and git's index of the folder."""
+    """A folder with the files of a tree, and the path of git's index of the folder."""
 
     tree: str
     folder: Path
@@ -254,7 +254,7 @@ class ExportedTree:
 
     def git(self, store: Store, *args: str) -> bytes:
         """Run git on the folder and return its output."""
-        # The time of a change of the inode changes with each link to it.
+        # A new hard link changes a file's ctime, but not the file.
         options = ("-c", "core.trustctime=false", f"--work-tree={self.folder}")
         env = {"GIT_INDEX_FILE": str(self.index)}
         return store.git(*options, *args, env=env, cwd=self.folder).stdout
@@ -263,25 +263,25 @@ class ExportedTree:
 def export(
     store: Store, tree: str, folder: Path, *, index: Path, like: ExportedTree | None = None
 ) -> ExportedTree:
-    """Write a tree to an empty folder, byte for byte; files equal to those of `like` are links."""
+    """Write a tree to an empty folder; files equal to the files of `like` become hard links."""
     folder.mkdir(parents=True, exist_ok=True)
     made = ExportedTree(tree, folder, index)
     if like is None:
         made.git(store, "read-tree", tree)
-        # As many writers as cores (0): creating thousands of files waits for the kernel.
+        # 0: as many writers as cores, as one writer would mostly wait for the kernel.
         made.git(store, "-c", "checkout.workers=0", "checkout-index", "--all", "--force", "--index")
     else:
         shutil.copytree(
             like.folder, folder, symlinks=True, copy_function=os.link, dirs_exist_ok=True
         )
         index.write_bytes(like.index.read_bytes())
-        # git replaces a file that differs, and writes through no link.
+        # git replaces a file that differs, so that the linked file of `like` stays as it is.
         made.git(store, "read-tree", "-m", "-u", like.tree, tree)
     return made
 
 
 def altered(store: Store, export: ExportedTree) -> str:
-    """Return a path that was changed or added after the export; empty: there is none."""
+    """Return a path that was changed or added after the export; empty: nothing was."""
     if not export.folder.is_dir():
         return "."
     for ask in (("diff-files", "--name-only", "-z"), ("ls-files", "--others", "-z")):
@@ -291,7 +291,7 @@ def altered(store: Store, export: ExportedTree) -> str:
     return ""
 
 
-#: Characters that git takes off the ends of names in commits; 2.39 also a dot, 2.47 not.
+#: Characters that git strips from both ends of a person's name (git 2.39 also strips a dot).
 _CRUD: Final = "".join(map(chr, range(33))) + ",:;<>\"\\'"
 
 
@@ -306,7 +306,7 @@ class Mail:
     #: The subject, without the marks of a series.
     subject: str
     message: str
-    #: The rest: the diff, with whatever stands around it.
+    #: The rest of the mail: the diff, and any text before or after the diff.
     diff: bytes
 
     @functools.cached_property
@@ -316,13 +316,13 @@ class Mail:
 
     @property
     def author(self) -> bytes:
-        """The author in the form of a commit, without the date."""
+        """The author as a git commit writes names (`NAME <EMAIL>`), without the date."""
         name, email = (re.sub("[<>\n]", "", text.strip(_CRUD)) for text in (self.name, self.email))
         return f"{name} <{email}>".encode()
 
 
 def read_mail(file: PatchFile) -> Mail:
-    """Read a patch file with the program that `git am` uses."""
+    """Return a patch file as `git mailinfo`, the parser of `git am`, reads it."""
     with tempfile.TemporaryDirectory(prefix="contribbot-") as folder:
         message, diff = Path(folder, "message"), Path(folder, "diff")
         done = process.run(
@@ -351,7 +351,7 @@ def read_mail(file: PatchFile) -> Mail:
 
 @dataclass(frozen=True)
 class TouchedFile:
-    """A file that a diff touches; with its old path, if renamed."""
+    """A file that a diff touches; `before` is the old path of a renamed file, else empty."""
 
     path: str
     before: str
@@ -372,21 +372,21 @@ def touched_files(files: Iterable[PatchFile]) -> list[TouchedFile]:
 
 
 def commit_of(mail: bytes) -> str:
-    """Return the commit that git names in the first line of a mail; empty: no commit is named."""
+    """Return the commit id in the first line of git's mail; empty: the line has no such id."""
     named = re.match(rb"From ([0-9a-f]{40,64}) Mon Sep 17 00:00:00 2001\n", mail)
     return named[1].decode() if named and named[1].strip(b"0") else ""
 
 
-#: Git's own threshold of a rename, in per cent of a file that stayed.
+#: Per cent of a file that must be unchanged for a rename; git's default.
 _ALIKE: Final = 50
-#: The same of a file whose name stayed, where no other file is as much alike.
+#: The lower threshold for a file that moved to another folder and kept its name.
 _SAME_NAME: Final = 25
 
 
 @functools.cache
 def renames(store: Store, old: str, new: str) -> Mapping[str, str]:
-    """Return the new paths of files that were renamed between two trees; cached."""
-    # -l0: without it git gives up where thousands of files changed, which releases do.
+    """Return the new path of each file that was renamed between two trees; cached."""
+    # -l0: no limit; by default, git finds no renames where thousands of files changed.
     raw = store.git(
         "diff-tree", "-r", "-z", f"-M{_SAME_NAME}%", "-l0", "--diff-filter=R", old, new
     ).stdout
@@ -400,6 +400,6 @@ def renames(store: Store, old: str, new: str) -> Mapping[str, str]:
 
 
 def files_of(store: Store, tree: str) -> frozenset[str]:
-    """Return the paths of a tree."""
+    """Return the paths of all files in a tree."""
     listed = store.git("ls-tree", "-r", "-z", "--name-only", tree).stdout
     return frozenset(listed.decode("utf-8", "surrogateescape").split("\0")) - {""}

@@ -1,4 +1,4 @@
-"""A bare git repository that holds the pinned trees of one upstream."""
+"""Stores: bare git repositories with the pinned trees of one upstream each."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from contribbot.files import lock
 if TYPE_CHECKING:
     from git import Blob, Repo, Submodule, Tree
 
-#: Written to `info/attributes`, which git reads before any `.gitattributes` of a
-#: tree: bytes go in and out as they are, whatever an upstream's tree asks for.
+#: The store's `info/attributes`, which overrides each `.gitattributes` of an upstream's
+#: tree, so that git changes no bytes.
 _ATTRIBUTES: Final = (
     "* -text -eol -ident -filter -working-tree-encoding -export-ignore -export-subst"
     " !diff !merge !whitespace\n"
@@ -37,7 +37,7 @@ _CONFIG: Final = """\
 [maintenance]
 \tauto = false
 """
-#: Leftovers of a killed or failed import in a store.
+#: Files that a killed or failed import leaves in a store.
 _LEFTOVERS: Final = (
     *("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_*"),
     *("objects/??/tmp_obj_*", "fast_import_crash_*"),
@@ -45,7 +45,7 @@ _LEFTOVERS: Final = (
 
 
 def git_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return an environment in which no setting of the user or the system reaches git."""
+    """Return an environment in which git ignores the user's and the system's configuration."""
     return process.clean_environment(
         {
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -53,7 +53,7 @@ def git_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
-            # Outside any repository of the user's, and never looked for upwards.
+            # No such folder exists, so git finds no configuration in it.
             "HOME": "/nonexistent",
             **(extra or {}),
         }
@@ -61,8 +61,8 @@ def git_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def ask_git(folder: Path, *args: str, stdin: bytes = b"") -> str:
-    """Ask the git repository around a folder; empty without a repository or an answer."""
-    # A checkout of a job belongs to another user than the one inside its container.
+    """Return git's output in a folder; empty if git fails or finds no repository."""
+    # In a job's container, the checkout belongs to another user; git would refuse it.
     setting = {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
     env = git_environment({"GIT_CONFIG_COUNT": "1", **setting})
     command = ["git", "-C", str(folder.absolute()), *args]
@@ -74,7 +74,7 @@ def ask_git(folder: Path, *args: str, stdin: bytes = b"") -> str:
 
 
 class Store:
-    """A bare git repository in the cache; reading needs no lock, writing takes `exclusive()`."""
+    """A bare git repository in the cache; read at any time, write in `exclusive()`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -105,16 +105,16 @@ class Store:
             yield repo
 
     def resolve(self, name: str) -> str | None:
-        """Return the object id of a ref or revision, or None."""
+        """Return the object id of a ref or revision; None: the store has no such object."""
         done = self.git("rev-parse", "--verify", "--quiet", name, accept=(0, 1, 128))
         return done.stdout.decode().strip() or None if done.returncode == 0 else None
 
     def tree_of(self, commit: str) -> str:
-        """Return the tree of a commit."""
+        """Return the id of a commit's tree."""
         return self.git("rev-parse", "--verify", f"{commit}^{{tree}}").stdout.decode().strip()
 
     def has(self, object_id: str) -> bool:
-        """Tell whether the store has an object."""
+        """Return whether the store has an object."""
         return self.git("cat-file", "-e", object_id, accept=(0, 1, 128)).returncode == 0
 
     def read(self, object_id: str) -> bytes:
@@ -122,27 +122,27 @@ class Store:
         return self.git("cat-file", "blob", object_id).stdout
 
     def file(self, name: str) -> bytes | None:
-        """Return the content of a file, as `tree:path` or by its id; None where there is none."""
+        """Return the content of a file (`tree:path` or a blob's id); None: no such file."""
         done = self.git("cat-file", "blob", name, accept=(0, 128))
         return done.stdout if done.returncode == 0 else None
 
     def merge_file(
         self, texts: Sequence[bytes], *, scratch: Path, theirs: bool = False
     ) -> bytes | None:
-        """Merge the change from text 2 to 3 into text 1; None: conflict (`theirs`: 3 wins)."""
+        """Merge the change from `texts[1]` to `texts[2]` into `texts[0]`; None: a conflict."""
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             sides = [Path(folder, str(number)) for number in range(len(texts))]
             for side, text in zip(sides, texts, strict=True):
                 side.write_bytes(text)
             options = ("--theirs",) if theirs else ()
-            # The exit status is the number of conflicts, up to 127, or 255 where nothing is merged.
+            # Exit status: the number of conflicts, at most 127; 255: nothing was merged.
             done = self.git("merge-file", "-p", *options, *sides, accept=(*range(128), 255))
         settled = theirs and done.returncode in range(128)
         return done.stdout if settled or done.returncode == 0 else None
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the store to write; other processes and threads wait."""
+        """Lock the store for writing; other processes and threads wait."""
         with lock(self.path.with_name(self.path.name + ".lock"), f"the store {self.path.name}"):
             self._sweep()
             try:
@@ -158,7 +158,7 @@ class Store:
 
 
 def open_store(stores: Path, upstream: str) -> Store:
-    """Return the store of an upstream, and make the store where there is none."""
+    """Return an upstream's store; make an empty store if there is none."""
     path = stores / f"{upstream}.git"
     if not (path / "HEAD").is_file():
         with lock(stores / f"{upstream}.git.lock", f"the store {path.name}"):
@@ -168,7 +168,7 @@ def open_store(stores: Path, upstream: str) -> Store:
 
 
 def _make(path: Path) -> None:
-    """Make an empty bare repository; HEAD comes last, as the mark of a complete one."""
+    """Make an empty bare repository; HEAD is written last, as the mark of a complete store."""
     shutil.rmtree(path, ignore_errors=True)
     for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
         (path / folder).mkdir(parents=True)
@@ -178,7 +178,7 @@ def _make(path: Path) -> None:
 
 
 def require_git() -> str:
-    """Return git's version, for example `2.39.5`."""
+    """Return git's version, such as `2.39.5`; raise MachineError without git 2.39 or newer."""
     hint = "install git 2.39 or newer"
     try:
         words = process.run(["git", "version"], env=git_environment()).stdout.decode().split()
@@ -193,8 +193,8 @@ def require_git() -> str:
 
 @functools.cache
 def _repo_type() -> type[Repo]:
-    """Return GitPython's `Repo` with our environment, as its own passes all variables to git."""
-    with process.secrets_hidden():  # it asks git for its version
+    """Return a subclass of GitPython's `Repo` that passes only `git_environment` to git."""
+    with process.secrets_hidden():  # this import runs `git version`
         import git  # noqa: PLC0415  80 ms that only commands which read objects pay
 
     class Git(git.Git):
@@ -214,7 +214,7 @@ def _repo_type() -> type[Repo]:
 
 
 def find(tree: Tree, path: str) -> Blob | Tree | Submodule | None:
-    """Return the entry of a tree at a path; None: there is none."""
+    """Return the file, folder or submodule at a path of a tree; None: no such path."""
     try:
         return tree / path
     except KeyError:
@@ -227,13 +227,13 @@ def content_of(repo: Repo, object_id: str) -> bytes:
     return content
 
 
-#: The mode that git writes for a path that is not there.
+#: The mode that git writes for a path that does not exist.
 GONE: Final = "000000"
-#: The id that git writes for an object that is not there.
+#: The id that git writes for an object that does not exist.
 NOTHING: Final = "0" * 40
-#: Small objects that are made anew when they are lost: speed before size and durability.
+#: Options that favor speed: the commits are small, and lost commits are written again.
 _WRITE: Final = "-c core.compression=1 -c core.fsync=none fast-import --done --quiet --depth=0"
-#: Only a name for fast-import to work with: no such ref is ever written.
+#: A branch name that fast-import needs; no such ref is ever written.
 _UNWRITTEN: Final = b"refs/contribbot/unwritten"
 
 
@@ -241,20 +241,20 @@ _UNWRITTEN: Final = b"refs/contribbot/unwritten"
 class NewCommit:
     """A commit for `write_commits`."""
 
-    #: The id of its parent; empty: see `after`.
+    #: The id of the parent commit; empty: `after` names the parent.
     parent: str
     author: bytes
     committer: bytes
     message: bytes
-    #: The commit's whole tree; empty: the parent's tree with the entries.
+    #: The id of the commit's tree; empty: the parent's tree, changed by `entries`.
     tree: str = ""
-    #: Where it has no parent with an id: the number of its parent in the list.
+    #: If `parent` is empty: the index of the parent in the list of commits.
     after: int = 0
     entries: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def read_commit(content: bytes) -> NewCommit:
-    """Read a commit object, byte for byte."""
+    """Parse a commit object of git; the tree's id is left out."""
     head, _, message = content.partition(b"\n\n")
     fields = dict(row.split(b" ", 1) for row in head.split(b"\n"))
     return NewCommit(fields[b"parent"].decode(), fields[b"author"], fields[b"committer"], message)
@@ -263,7 +263,7 @@ def read_commit(content: bytes) -> NewCommit:
 def write_commits(
     store: Store, commits: Sequence[NewCommit], *, dates: str
 ) -> list[tuple[str, str]]:
-    """Write commits with one process, in `store.exclusive()`; return each id and tree."""
+    """Write commits in one git process, the caller holding the lock; return each id and tree."""
     if not commits:
         return []
     pieces: list[bytes] = []
@@ -281,20 +281,20 @@ def write_commits(
             change = "D" if mode == GONE else f"M {mode} {blob}"
             pieces.append(b"%s %s\n" % (change.encode(), quoted(path)))
         pieces.append(b'\nget-mark :%d\nls :%d ""\n' % (number + 1, number + 1))
-    # Forgets the branch, so that no ref is written.
+    # Reset the branch, so that fast-import writes no ref.
     pieces.append(b"reset %s\n\ndone\n" % _UNWRITTEN)
     command = (*_WRITE.split(), f"--date-format={dates}")
     words = store.git(*command, stdin=b"".join(pieces), timeout=600.0).stdout.decode().split()
-    # Of each commit: its id, then mode, type and id of its tree.
+    # For each commit, git prints: commit id; then mode, type and id of the tree.
     return list(zip(words[0::4], words[3::4], strict=True))
 
 
 IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
-#: Objects are stored, not deflated: deflating costs as much again as everything else of an import,
-#: and every stage that reads the tree would inflate them again (benchmarks/import_tree.py). The
-#: price is disk: about twice the bytes. One pack whatever the number of files, as loose objects are
-#: slow; no deltas, as consecutive files have little in common; and a ref that is there already
-#: comes from a pack that was lost: it is written anew.
+#: Objects are stored uncompressed: compression doubles the time of an import,
+#: and every reader of the tree must decompress (benchmarks/import_tree.py). The
+#: price is about twice the disk space. `unpackLimit=0`: always write a pack, as loose objects are
+#: slow. `depth=0`: no deltas, as consecutive files have little in common. `force`: overwrite
+#: a ref that exists, as its pack was lost.
 _IMPORT: Final = (
     "-c core.compression=0 -c fastimport.unpackLimit=0"
     " fast-import --done --quiet --date-format=raw --depth=0 --force"
@@ -306,13 +306,13 @@ class Mode(enum.Enum):
 
     FILE = b"100644"
     EXECUTABLE = b"100755"
-    #: The bytes are the target of the link.
+    #: A symbolic link; the content of the file is the link's target.
     SYMLINK = b"120000"
 
 
 @dataclass(frozen=True)
 class TreeFile:
-    """A file of a tree to import."""
+    """A file to import into a git tree."""
 
     path: str
     mode: Mode
@@ -322,7 +322,7 @@ class TreeFile:
 def import_tree(
     store: Store, files: Iterable[TreeFile], *, ref: str, message: str, root: str = ""
 ) -> None:
-    """Write a commit of files with its ref, or neither; call inside `store.exclusive()`."""
+    """Write files as a commit and its ref; a failure writes neither; in `store.exclusive()`."""
     text = message.encode()
     command = ["git", f"--git-dir={store.path}", *_IMPORT.split()]
     with process.feed(command, cwd=store.path, env=git_environment(), timeout=600.0) as stream:
@@ -338,6 +338,6 @@ def import_tree(
 
 
 def quoted(path: str) -> bytes:
-    """Return a path as fast-import reads it: in quotes, byte for byte."""
+    """Return a path in quotes, as git's fast-import reads paths."""
     raw = path.encode("utf-8", "surrogateescape")
     return b'"%s"' % raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")

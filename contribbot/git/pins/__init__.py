@@ -1,1 +1,1 @@
-"""Trees of pins: from package indexes, archives, git remotes and installed packages."""
+"""Bring the trees of pins from package indexes, archives, git remotes and installed packages."""

@@ -1,4 +1,4 @@
-"""The trees of archives, wheels and installed distributions, checked by their digests."""
+"""Import the trees of archives, wheels and installed packages, checked by SHA-256."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from contribbot.model.pin import InstalledSource, ReleaseSource, SdistSource, Wh
 
 
 def _refuse_unsafe(info: tarfile.TarInfo, folder: Path) -> None:
-    """Raise TarError for a member that leads out of the archive, or is a device or pipe."""
+    """Raise TarError for a member with a path outside the archive, or for a device or pipe."""
     if hasattr(tarfile, "data_filter"):
         tarfile.data_filter(info, str(folder))
         return
@@ -43,7 +43,7 @@ def _refuse_unsafe(info: tarfile.TarInfo, folder: Path) -> None:
 def read_members(
     archive: Path, *, advance: Callable[[int], None], wanted: Callable[[str], bool], top: bool
 ) -> Iterator[TreeFile]:
-    """Yield the wanted files of an archive; with `top`, by their paths below the top folder."""
+    """Yield an archive's wanted files; with `top`, each path is without the top folder."""
     try:
         with archive.open("rb") as file:
             done = 0
@@ -66,7 +66,7 @@ def read_members(
         ) from error
 
 
-#: A member in the terms of a .tar, and its content.
+#: An archive's member, described as tarfile does, and a function that reads its content.
 _Member = tuple[tarfile.TarInfo, Callable[[], bytes]]
 
 
@@ -94,7 +94,7 @@ def _read_zip(file: IO[bytes]) -> Iterator[_Member]:
 
 
 def release_detail(job: SourceRequest) -> str:
-    """Return a line on the release, its digest, and of a wheel the folders."""
+    """Return a line with the release, the file's digest and, for a wheel, the package folders."""
     spec = _release(job)
     kind = "source archive"
     if isinstance(spec, WheelSource):
@@ -103,7 +103,7 @@ def release_detail(job: SourceRequest) -> str:
 
 
 def bring_release(job: SourceRequest) -> bool:
-    """Download a source archive or wheel, and import its tree; nothing is built."""
+    """Download a source archive or wheel and import its tree; return whether it was new."""
     archive = obtain(_release(job), progress=job.progress)
     with job.store.exclusive():
         if job.stored():
@@ -137,7 +137,7 @@ def import_archive(job: SourceRequest, archive: Path) -> None:
 
 
 def _some(files: Iterable[TreeFile], error: IntegrityError) -> Iterator[TreeFile]:
-    """Yield the files; raise the error where there is no file."""
+    """Yield the files; raise the error if there are no files."""
     empty = True
     for file in files:
         empty = False
@@ -155,7 +155,7 @@ def write_tree(
     *,
     root: str = "",
 ) -> None:
-    """Write the tree of a pin into the store, and show progress."""
+    """Write a pin's files into the store as a tree, and show progress."""
     job.progress.start(f"importing {label}", total)
     try:
         import_tree(job.store, files, ref=job.ref, message=job.message(digest), root=root)
@@ -163,10 +163,10 @@ def write_tree(
         job.progress.done()
 
 
-#: Files that setuptools writes into the archive beside the repository's.
+#: Files that setuptools adds to a source archive and the repository lacks.
 _GENERATED: Final = re.compile(r"PKG-INFO|(?:src/)?[^/]+\.egg-info/.*", re.DOTALL)
-#: The setup.cfg that setuptools makes when the repository has none. Where the
-#: repository has one, setuptools adds these lines to it and it is kept as it is.
+#: The setup.cfg that setuptools writes if the repository has no such file. If the
+#: repository has one, setuptools adds these lines to the file, and the import keeps the file.
 _SETUP_CFG: Final = re.compile(rb"\s*\[egg_info\]\s*(?:tag_\w+ *=[^\n]*\s*)*")
 _SETUP_CFG_MAX: Final = 500
 
@@ -178,13 +178,13 @@ def _is_generated(member: TreeFile) -> bool:
 
 
 def is_python(path: str, packages: tuple[str, ...]) -> bool:
-    """Tell whether a path is a Python file below the folder of a package, without `..`."""
+    """Return whether a path without `..` is a Python file in one of the package folders."""
     inside = path.startswith(tuple(f"{package}/" for package in packages))
     return inside and path.endswith(".py") and {"", ".", ".."}.isdisjoint(path.split("/"))
 
 
 def installed_detail(job: SourceRequest) -> str:
-    """Return in a line the distribution, its release and its folders."""
+    """Return a line with an installed distribution, its version and its package folders."""
     spec = job.spec_as(InstalledSource)
     return (
         f"installed {spec.distribution} {spec.version}, Python files of {', '.join(spec.packages)}"
@@ -192,13 +192,13 @@ def installed_detail(job: SourceRequest) -> str:
 
 
 def bring_installed(job: SourceRequest) -> bool:
-    """Import the tree of a distribution that this Python has installed."""
+    """Import the tree of a distribution installed in this Python; return whether it was new."""
     spec = job.spec_as(InstalledSource)
     installed = _distribution(spec)
     root = Path(str(installed.locate_file("")))
     digests = _recorded(spec, installed)
-    # Python files that RECORD does not know would be imported at run time and not be in
-    # the tree: what then runs is not what the pin names.
+    # Python could import a file that RECORD does not list, and the tree would lack that
+    # file: then the tree is not all that runs.
     for package in spec.packages:
         for file in (root / package).rglob("*.py"):
             path = file.relative_to(root).as_posix()
@@ -209,7 +209,7 @@ def bring_installed(job: SourceRequest) -> bool:
                 )
     for path in job.generated:
         digests.pop(path, None)
-    # Depends on the files alone, so that the same wheel gives the same commit anywhere.
+    # The digest depends on nothing but the files: a wheel gives the same commit anywhere.
     listed = "".join(f"{digest.hex()}  {path}\n" for path, digest in digests.items())
     summary = hashlib.sha256(listed.encode()).hexdigest()
     members = (_checked_file(spec, root, path, digest) for path, digest in digests.items())
@@ -221,7 +221,7 @@ def bring_installed(job: SourceRequest) -> bool:
 
 
 def is_installed(spec: InstalledSource) -> bool:
-    """Tell whether this Python has the release installed."""
+    """Return whether this Python has the pinned release installed."""
     try:
         _distribution(spec)
     except SourceError:
@@ -236,7 +236,7 @@ def _distribution(spec: InstalledSource) -> importlib.metadata.Distribution:
         installed = importlib.metadata.distribution(spec.distribution)
     except importlib.metadata.PackageNotFoundError:
         raise SourceError(f"{spec.distribution} is not installed", hint=hint) from None
-    # A local label names a build of the release: `+cpu`, `+rocm6.4`.
+    # A local label such as `+cpu` or `+rocm6.4` names a build of the same release.
     if spec.version not in {installed.version, installed.version.partition("+")[0]}:
         raise SourceError(
             f"{spec.distribution} {installed.version} is installed, not {spec.version}", hint=hint
@@ -247,7 +247,7 @@ def _distribution(spec: InstalledSource) -> importlib.metadata.Distribution:
 def _recorded(
     spec: InstalledSource, installed: importlib.metadata.Distribution
 ) -> dict[str, bytes]:
-    """Return by path the SHA-256 of each Python file in RECORD, also of lost files."""
+    """Return the SHA-256 of each Python file that RECORD lists, also of missing files."""
     record = installed.read_text("RECORD")
     if record is None:
         raise IntegrityError(

@@ -1,4 +1,4 @@
-"""The files of a release: listed and downloaded from the indexes and folders of pip."""
+"""List and download a release's files, from the package indexes and folders that pip uses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log: Final = logging.getLogger(__name__)
 #: Later sections win (pip's user guide, "Precedence / Override order").
 _SECTIONS: Final = ("global", "download", ":env:")
 _LINE: Final = re.compile(r"(?P<name>[^=]+)=(?P<value>(?P<quote>['\"]).*(?P=quote))")
-#: Variables that decide which files pip reads.
+#: Environment variables that decide which configuration files pip reads.
 _PIP_FOLDERS: Final = ("HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS")
 _Words = Annotated[
     tuple[str, ...], BeforeValidator(lambda text: text.split() if isinstance(text, str) else text)
@@ -48,7 +48,7 @@ _Words = Annotated[
 
 
 class PipConfig(BaseModel):
-    """The index, folders and network settings of pip; never printed, for credentials in these."""
+    """Pip's indexes, folders and network settings; never printed, as they may hold passwords."""
 
     model_config = ConfigDict(
         frozen=True, populate_by_name=True, alias_generator=lambda name: name.replace("_", "-")
@@ -56,10 +56,10 @@ class PipConfig(BaseModel):
 
     index_url: str = "https://pypi.org/simple/"
     extra_index_url: _Words = ()
-    #: Folders and archives.
+    #: Folders and archives in which pip looks as well.
     find_links: _Words = ()
     no_index: bool = False
-    #: `host` or `host:port` whose certificate is not checked.
+    #: Servers (`host` or `host:port`) whose certificates are not checked.
     trusted_host: _Words = ()
     #: A file or folder of certificates to trust, and a file with a client's certificate and key.
     cert: str = ""
@@ -68,12 +68,12 @@ class PipConfig(BaseModel):
     timeout: float = 15.0
 
     def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
-        """Show nothing."""
+        """Yield nothing, so that `repr` shows no setting."""
         yield from ()
 
 
 def read_pip_config() -> PipConfig:
-    """Return pip's configuration, as `pip config list` gives the settings."""
+    """Return the settings that `pip config list` prints, checked."""
     sections: dict[str, dict[str, str]] = {}
     for name, value in _pip_settings():
         section, _, key = name.partition(".")
@@ -92,7 +92,7 @@ def read_pip_config() -> PipConfig:
 
 
 def _pip_settings() -> list[tuple[str, str]]:
-    """Return the names and values of `pip config list`, whose complaints may quote a password."""
+    """Return the names and values that `pip config list` prints; no error quotes pip's output."""
     variables = {
         name: value
         for name, value in os.environ.items()
@@ -111,18 +111,18 @@ def _pip_settings() -> list[tuple[str, str]]:
 
 
 HINT: Final = "see which indexes `pip config list` names, and whether they have this release"
-#: Safe file names of the cache, of the kinds that can be imported.
+#: File names that are safe in the cache, of archives that can be imported.
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*(?:\.whl|\.tar\.gz|\.zip)")
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of a release, at one index or folder of pip."""
+    """A file of a release, in one of the package indexes or folders that pip uses."""
 
     filename: str
     version: str  # as the file's name writes it
     place: str  # the index or folder, without credentials
-    sha256: str  # as the place announces it, or empty
+    sha256: str  # as the index announces it, or empty
     size: int | None
     yanked: bool  # the project withdrew it
     package: DistributionPackage = field(repr=False, compare=False)
@@ -130,7 +130,7 @@ class File:
 
     @property
     def tags(self) -> str:
-        """Python, ABI and platform tags; empty for a source archive."""
+        """A wheel's Python, ABI and platform tags; empty for a source archive."""
         if not self.filename.endswith(".whl"):
             return ""
         return "-".join(self.filename.removesuffix(".whl").rsplit("-", 3)[1:])
@@ -138,25 +138,25 @@ class File:
 
 @dataclass(frozen=True)
 class PackagePlace:
-    """An index or folder of pip: its files of a distribution, or why it is not readable."""
+    """A package index or folder: a distribution's files in it, or why it cannot be read."""
 
     name: str  # without credentials
     files: tuple[File, ...] = ()
     fault: str = ""
 
     def __str__(self) -> str:
-        """Return one line about the place."""
+        """Return why the place cannot be read, or else its name and number of files."""
         return self.fault or f"{self.name} has {len(self.files) or 'no'} files"
 
 
 def describe(places: list[PackagePlace]) -> str:
-    """Return one line about all places."""
+    """Return one line about all places: how many files each has, or why it cannot be read."""
     listed = "; ".join(map(str, places))
     return listed or "pip is configured with no-index and without find-links"
 
 
 def read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]:
-    """Read each folder, then each index; warn of a place that cannot be read."""
+    """Yield each folder of pip, then each index; warn of a place that cannot be read."""
     indexes = (config.index_url, *config.extra_index_url)
     for place in (*config.find_links, *(() if config.no_index else indexes)):
         folder = _local(place)
@@ -193,14 +193,14 @@ def read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]:
 
 
 def _local(link: str) -> Path | None:
-    """Return the path where a link of pip leads to this machine, else None."""
+    """Return the local path that one of pip's links names; None: the link is remote."""
     if link.startswith("file:"):
         return Path(unquote(urlsplit(link).path))
     return None if "://" in link else Path(link).expanduser()
 
 
 def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
-    """Return the files of a distribution in a folder; the path may also name one archive."""
+    """Return a distribution's files in a folder; the path may also name one archive."""
     import pypi_simple  # noqa: PLC0415  0.1 s that only downloads pay
 
     if not path.exists():
@@ -217,7 +217,7 @@ def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
 
 
 def _read_index(distribution: str, index: str, config: PipConfig) -> list[DistributionPackage]:
-    """Return the files of a distribution on an index; empty for an unknown distribution."""
+    """Return a distribution's files on an index; empty: the index does not know it."""
     import pypi_simple  # noqa: PLC0415  see _read_folder
 
     if index in config.find_links:
@@ -241,14 +241,14 @@ def _host(url: str) -> str:
 def _client(index: str, config: PipConfig) -> PyPISimple:
     """Return a client of an index with pip's certificates and proxy."""
     import pypi_simple  # noqa: PLC0415  see _read_folder
-    import requests.adapters  # noqa: PLC0415  the same
-    from urllib3 import Retry  # noqa: PLC0415  the same
+    import requests.adapters  # noqa: PLC0415  see _read_folder
+    from urllib3 import Retry  # noqa: PLC0415  see _read_folder
 
-    # urllib3 traces paths, with the signed links that indexes redirect to.
+    # urllib3 logs paths, and a signed link to which an index redirects holds a secret.
     redact_logs("urllib3.connectionpool")
     url = urlsplit(index)
     trusted = not {_host(index), url.hostname}.isdisjoint(config.trusted_host)
-    # As pip decides it.
+    # The same rule as pip's.
     if not (trusted or url.scheme == "https" or url.hostname in {"localhost", "127.0.0.1", "::1"}):
         raise SourceError(
             f"{redact(index)} was not asked: it needs https, or to be a trusted-host of pip"
@@ -272,10 +272,10 @@ def _client(index: str, config: PipConfig) -> PyPISimple:
 
 @contextlib.contextmanager
 def _network(source: str) -> Iterator[None]:
-    """Turn network errors into ours, without credentials; an error of a full disk passes."""
+    """Turn network errors into SourceError without credentials; let a full disk's error pass."""
     try:
         yield
-    except OSError as error:  # requests' own are among them
+    except OSError as error:  # the exceptions of requests are subclasses
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise
         cause = error.args[0] if error.args else error
@@ -287,7 +287,7 @@ def _network(source: str) -> Iterator[None]:
 
 
 def _find(spec: ReleaseSource, config: PipConfig) -> File:
-    """Return the release's file of the first place that has the pinned digest."""
+    """Return the pinned file from the first place that announces its digest, or no digest."""
     kind, tags = "source archive", ""
     if isinstance(spec, WheelSource):
         kind, tags = f"wheel {spec.tags}", spec.tags
@@ -316,7 +316,7 @@ def _is_version(text: str, version: str) -> bool:
 
 
 def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
-    """Return a release's file with the pinned digest; processes wait for one that downloads."""
+    """Return the path of a release's pinned file; download it, unless the cache has it."""
     folder = downloads_folder() / spec.sha256
     release = f"{spec.distribution} {spec.version}"
     try:
@@ -325,7 +325,7 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
             for path in folder.iterdir():
                 if _digest(path) == spec.sha256:
                     return _checked(path, spec)
-                path.unlink()  # of a download that was killed
+                path.unlink()  # a killed download left this file
             config = read_pip_config()
             file = _find(spec, config)
             there = _local(file.package.url)
@@ -344,7 +344,7 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
 
 
 def _checked(path: Path, spec: ReleaseSource) -> Path:
-    """Return a file of the cache; fail if the file's version is not the pin's."""
+    """Return a cached file's path; raise IntegrityError if its name has another version."""
     wheel = isinstance(spec, WheelSource)
     name = path.name.removesuffix(".zip").removesuffix(".tar.gz")
     version = name.split("-")[1] if wheel else name.rpartition("-")[2]
@@ -376,7 +376,7 @@ def _download(
                 path,
                 timeout=config.timeout,
                 progress=lambda total: _Tracker(progress, file.filename, total),
-                # As stored: some servers announce a .tar.gz as a compressed .tar.
+                # The bytes as stored: some servers announce a .tar.gz as a compressed .tar.
                 headers={"Accept-Encoding": "identity"},
             )
     except DigestMismatchError as error:
@@ -385,7 +385,7 @@ def _download(
 
 
 def _another_digest(file: File, spec: ReleaseSource, digest: str) -> IntegrityError:
-    """Return the error of a file with another digest than the pin's."""
+    """Return the error for a file whose digest is not the pinned digest."""
     return IntegrityError(
         f"{file.filename} from {file.place}: wrong sha256: expected {spec.sha256}, got {digest}",
         hint="find out why it differs before you change the pin",
@@ -393,7 +393,7 @@ def _another_digest(file: File, spec: ReleaseSource, digest: str) -> IntegrityEr
 
 
 class _Tracker:
-    """The progress of a download, in the form that pypi-simple calls."""
+    """The progress of a download, with the methods that pypi-simple calls."""
 
     def __init__(self, progress: Progress, name: str, total: int | None) -> None:
         self._progress = progress
@@ -406,5 +406,5 @@ class _Tracker:
         self._progress.done()
 
     def update(self, increment: int) -> None:
-        """Count some bytes."""
+        """Advance the progress display by a number of downloaded bytes."""
         self._progress.advance(increment)

@@ -1,4 +1,4 @@
-"""The releases of an upstream, and a pin at another one: the same on every machine and Python."""
+"""List an upstream's releases, and make a pin of another release, the same on any machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from contribbot.model.pin import (
     WheelSource,
 )
 
-#: In place of a tag: the newest release that is neither a pre-release nor withdrawn.
+#: Instead of a tag: the newest release that is neither a pre-release nor withdrawn.
 _NEWEST: Final = "newest"
 _PURE: Final = "py3-none-any"
 _TAG: Final = TypeAdapter[str](Tag)
@@ -48,7 +48,7 @@ class Release:
 
     order: Version
     tag: str
-    #: Files that can be downloaded, in the order of the names.
+    #: The release's files on package indexes, in the order of the file names.
     files: tuple[File, ...]
 
     @property
@@ -58,7 +58,7 @@ class Release:
 
 
 def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> list[Release]:
-    """Return the upstream's final releases that package indexes have, the oldest first."""
+    """Return an upstream's final releases on package indexes, the oldest first."""
     recipe, known, places = _known(upstream)
     if not known:
         raise SourceError(
@@ -73,15 +73,15 @@ def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> lis
 
 
 def resolve(pin: Pin, upstream: Upstream, tag: str) -> Pin:
-    """Return a pin of the same upstream at another tag."""
+    """Return a pin like this pin, at another tag of the same upstream."""
     return pin if tag == pin.tag else resolve_file(pin, upstream, tag)[0]
 
 
 def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | None]:
-    """Return a pin at another tag, and its file: the source archive, or else the best wheel."""
+    """Return a pin at another tag, and its source archive, or else its best wheel."""
     recipe, known, places = _known(upstream)
     final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
-    # By its name also a release that was withdrawn.
+    # A release that is asked for by name may be withdrawn.
     named = [release for release in known if release.tag in {tag, recipe.tag_of(tag)}]
     for release in final[-1:] if tag == _NEWEST else named:
         if release.tag == pin.tag:
@@ -101,7 +101,7 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
 
 
 def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], list[PackagePlace]]:
-    """Return how releases are found, the releases in PEP 440's order, and the places of pip."""
+    """Return the upstream's recipe, the known releases, oldest first, and the places read."""
     recipe = upstream.release
     if recipe is None:
         raise SourceError(
@@ -110,18 +110,18 @@ def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], list[Packa
             " (docs/upstreams.md), or add the other pin to queue.toml yourself",
         )
     places = list(read_places(recipe.distribution, read_pip_config()))
-    # A file counts at the first place that has it.
+    # Where several places have a file, the first place counts.
     files = {file.filename: file for place in reversed(places) for file in place.files}
     by_version: dict[Version, list[File]] = {}
     for _, file in sorted(files.items()):
-        # A local label names a build of a release, no release.
+        # A version with a local label (`+cpu`) is a build of a release, not a release.
         if "+" not in file.version:
             by_version.setdefault(Version(file.version), []).append(file)
     known = []
     for order, group in sorted(by_version.items()):
-        # A wheel's name has the normal form; what a source archive writes is nearer to a tag.
+        # A wheel's name has the normalized version; a source archive's is nearer to the tag.
         first = next((file for file in group if not file.tags), group[0])
-        # An epoch, for example: git has no such tag.
+        # A version that cannot be a tag of git, such as one with an epoch, is left out.
         with contextlib.suppress(ValidationError):
             tag = _TAG.validate_python(recipe.tag_of(first.version))
             known.append(Release(order, tag, tuple(group)))
@@ -142,7 +142,7 @@ def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File
         )
     sizes = {file.filename: file.size for file in files if file.size is not None}
     if len(sizes) < len(files):
-        # Which sizes are known may be another machine's.
+        # Another machine may know other sizes: choose without sizes, the same anywhere.
         sizes = {}
 
     def preference(file: File) -> tuple[bool, bool, int, str]:
@@ -169,7 +169,7 @@ def _source(recipe: ReleaseRecipe, file: File) -> ReleaseSource:
 
 
 def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
-    """Yield the pin's installed distributions that are of this version."""
+    """Yield the pin's sources of kind `installed`, if this Python has the version installed."""
     for spec in pin.sources:
         if isinstance(spec, InstalledSource):
             of_release = spec.model_copy(update={"version": version})
@@ -178,7 +178,7 @@ def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
 
 
 def _advice(known: Sequence[Release], tag: str) -> str:
-    """Return the next step for a tag without a release."""
+    """Return a hint for a person who named a tag without a release."""
     if not known:
         return HINT
     tags = [release.tag for release in known]
@@ -193,20 +193,20 @@ _TAG_REF: Final = re.compile(r"refs/tags/(?P<tag>[A-Za-z0-9][A-Za-z0-9._+-]*)")
 
 
 def release_tags(upstream: Upstream, source: GitSource, *, also: Collection[str] = ()) -> list[str]:
-    """Return the tags of a repository that name final releases, the oldest release first."""
+    """Return a repository's tags of final releases, the oldest release first."""
     with elsewhere(upstream, source) as remote:
         return _final(_tags(remote), also)
 
 
 def _tags(remote: Remote) -> list[str]:
-    """Return the tags of a repository that a pin can name."""
+    """Return a repository's tags whose names a pin can have."""
     return [
         match["tag"] for ref in remote.refs("refs/tags/*") if (match := _TAG_REF.fullmatch(ref))
     ]
 
 
 def _final(tags: Sequence[str], also: Collection[str] = ()) -> list[str]:
-    """Return the tags of final releases, the oldest release first."""
+    """Return, of some tags, those of final releases, the oldest release first."""
     versions: dict[str, Version] = {}
     for tag in tags:
         with contextlib.suppress(InvalidVersion):

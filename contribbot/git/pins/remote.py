@@ -1,4 +1,4 @@
-"""A tag or commit of any git repository, fetched shallowly, less what the store holds of it."""
+"""Fetch a tag or commit of a git repository without history, and read a remote's tags."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _NETWORK: Final = re.compile(
     r"|GIT_SSL_\w+|GIT_PROXY_\w+|GIT_ALLOW_PROTOCOL|(?i:https?|all|no)_proxy"
 )
 _REMOTE: Final = "contribbot"
-#: Settings that the user's configuration may not change for this fetch.
+#: Settings of git that override the user's configuration for a fetch.
 _SETTINGS: Final = {
-    # A window that asks a person; `GIT_ASKPASS`, which scripts set, and helpers still answer.
+    # No window asks a person for a password; `GIT_ASKPASS` and credential helpers still work.
     "core.askPass": "",
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
@@ -48,7 +48,7 @@ _SETTINGS: Final = {
     "transfer.unpackLimit": "1",
     "protocol.version": "2",
 }
-#: Seconds: to ask, to ask what is known already, for one commit, and for a whole history.
+#: Seconds to list refs, to check a stored tag again, to fetch a commit and a whole history.
 _ASK_TIMEOUT: Final = 120.0
 _RECHECK_TIMEOUT: Final = 15.0
 _FETCH_TIMEOUT: Final = 3600.0
@@ -57,7 +57,7 @@ _HISTORY_TIMEOUT: Final = 1800.0
 
 @dataclass(frozen=True)
 class Remote:
-    """A remote repository, and the local repository that fetches from the remote."""
+    """A remote git repository, and the local repository into which it is fetched."""
 
     folder: Path
     #: May hold credentials: see `shown`.
@@ -69,14 +69,14 @@ class Remote:
         return redact(self.url)
 
     def git(self, *args: str, timeout: float = _ASK_TIMEOUT) -> str:
-        """Run git with the user's network settings; others could see a URL among the arguments."""
+        """Run git with the user's network settings; no argument has the URL, which others see."""
         settings = {**_SETTINGS, f"remote.{_REMOTE}.url": self.url}
         env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
         env |= {"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never"}
         env["GIT_CONFIG_COUNT"] = str(len(settings))
         for number, (key, value) in enumerate(settings.items()):
             env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-        # Nothing is chained: git's own words may hold the password.
+        # `from None`: the original error may hold the password in git's output.
         try:
             done = process.run(
                 ["git", f"--git-dir={self.folder}", *args],
@@ -99,7 +99,7 @@ class Remote:
         return done.stdout.decode("utf-8", "replace")
 
     def refs(self, *patterns: str, timeout: float = _ASK_TIMEOUT) -> dict[str, str]:
-        """Return the ids of refs of the remote, by name."""
+        """Return the object id of each ref on the remote that matches a pattern, by name."""
         rows = self.git("ls-remote", _REMOTE, *patterns, timeout=timeout).splitlines()
         return {name: object_id for object_id, name in (row.split("\t") for row in rows)}
 
@@ -124,7 +124,7 @@ class Remote:
 
 @contextlib.contextmanager
 def elsewhere(upstream: Upstream, source: GitSource) -> Iterator[Remote]:
-    """Give access to an upstream's remote repository through an empty temporary repository."""
+    """Yield an upstream's remote with an empty temporary repository to fetch into."""
     with tempfile.TemporaryDirectory() as name:
         remote = Remote(Path(name), source.remote or default_remote(upstream))
         remote.git("init", "--quiet", "--bare")
@@ -136,20 +136,20 @@ _INCOMING: Final = "refs/incoming/pin"
 
 
 def commit_detail(job: SourceRequest) -> str:
-    """Return the remote with the pinned commit, or with the tag where no commit is pinned."""
-    # A remote may have a pinned commit and lack the tag: then only the commit was seen.
+    """Return a line: the remote's URL, and the pinned commit, or else the pin's tag."""
+    # A remote may lack the tag and have the pinned commit.
     what = f"commit {job.pin.commit}" if job.pin.commit else f"tag {job.pin.tag}"
     return f"{_remote(job).shown} {what}"
 
 
 def bring_commit(job: SourceRequest) -> bool:
-    """Fetch the pinned commit into the store, without its history."""
+    """Fetch the pinned commit into the store without history; return whether it was new."""
     remote = _remote(job)
     name, commit = _ask(job, remote)
     with job.store.exclusive():
         if job.stored():
             return False
-        # Of a fetch that was killed; the store is held, so nobody uses them.
+        # Lock files of a killed fetch; nobody else uses the store inside `exclusive()`.
         for pattern in ("*.lock", "refs/**/*.lock"):
             for stale in job.store.path.glob(pattern):
                 stale.unlink(missing_ok=True)
@@ -182,7 +182,7 @@ def _wrong(job: SourceRequest, remote: Remote, expected: str, got: str) -> Integ
 
 
 def refuse_moved(job: SourceRequest, commit: str) -> None:
-    """Fail if a stored commit's tag names another commit now; an unreachable remote is let pass."""
+    """Raise IntegrityError if the remote's tag names another commit now than the stored one."""
     now = tagged_commit(job)
     if now not in {None, commit}:
         raise IntegrityError(
@@ -193,7 +193,7 @@ def refuse_moved(job: SourceRequest, commit: str) -> None:
 
 
 def tagged_commit(job: SourceRequest) -> str | None:
-    """Return the commit that the remote's tag names now; None: the remote does not answer."""
+    """Return the commit that the pin's tag names on the remote now; None: no answer."""
     try:
         return _ask(job, _remote(job), timeout=_RECHECK_TIMEOUT)[1]
     except SourceError as error:
@@ -205,7 +205,7 @@ def _ask(job: SourceRequest, remote: Remote, *, timeout: float = _ASK_TIMEOUT) -
     """Return the ref or commit to fetch, and the commit that the fetch must give."""
     tag = f"refs/tags/{job.pin.tag}"
     ids = remote.refs(tag, f"{tag}^{{}}", timeout=timeout)
-    # An annotated tag is an object of its own; `^{}` is the commit behind it.
+    # An annotated tag is an object; `^{}` names the commit that the object points to.
     commit = ids.get(f"{tag}^{{}}") or ids.get(tag)
     if commit is None:
         if job.pin.commit is None:
@@ -228,7 +228,7 @@ _HINT: Final = "name a tag, or a commit by its 40 digits"
 
 
 def commits_between(upstream: Upstream, source: GitSource, start: str, end: str) -> list[str]:
-    """Return the commits of the main line from one point to another, with both ends."""
+    """Return the first-parent commits from one tag or commit to another, both included."""
     refs = [_ref(point) for point in (start, end)]
     with elsewhere(upstream, source) as remote:
         tags = [ref for ref in refs if ref.startswith(_TAGS)]
@@ -236,7 +236,7 @@ def commits_between(upstream: Upstream, source: GitSource, start: str, end: str)
         for tag in tags:
             if tag not in known:
                 raise SourceError(f"{remote.shown}: no tag {tag.removeprefix(_TAGS)}", hint=_HINT)
-        # Commits alone, no trees and no files; of a large repository that takes minutes.
+        # Fetch commits without trees and files; for a large repository this takes minutes.
         remote.fetch(
             "--filter=tree:0", f"{refs[0]}:{_START}", f"{refs[1]}:{_END}", timeout=_HISTORY_TIMEOUT
         )

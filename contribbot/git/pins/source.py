@@ -1,4 +1,4 @@
-"""The request to a source, its answer, and the progress that is shown."""
+"""Types of pin sources: a request for a tree, the answer, and the progress display."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from contribbot.git.repository import Store
 from contribbot.model.base import Model
 from contribbot.model.pin import Pin, SourceSpec, Upstream
 
-#: Part of every ref's name: raise it when an importer starts to write other trees,
-#: so that what older versions imported is no longer found.
+#: Part of every ref's name. Raise this number when an importer starts to write other trees,
+#: so that trees of older importers are not found.
 IMPORTER: Final = 1
 
 Spec = TypeVar("Spec", bound=Model)
 
 
 class Progress(Protocol):
-    """The display of a long step."""
+    """A display of the progress of a long step; the base class shows nothing."""
 
     def start(self, label: str, total: int | None) -> None:
-        """Begin a step."""
+        """Begin a step of `total` bytes (None: unknown)."""
         del label, total
 
     def advance(self, count: int) -> None:
-        """Count some bytes."""
+        """Advance the display by a number of bytes."""
         del count
 
     def done(self) -> None:
-        """End the step, well or badly."""
+        """End the step, after success or failure."""
         return
 
 
@@ -46,15 +46,15 @@ class Silent(Progress):
 
 @dataclass(frozen=True)
 class Provided:
-    """A pinned tree, in the store."""
+    """A pinned tree that the store has."""
 
     kind: str
     commit: str
     tree: str
-    #: The origin of the tree in a line, without credentials.
+    #: A line on where the tree comes from, without credentials.
     detail: str
     fresh: bool
-    #: One line for each source that was tried before and failed.
+    #: One line for each source that failed before this source worked.
     failures: tuple[str, ...] = ()
 
 
@@ -63,7 +63,7 @@ class SourceRequest:
     """A request to one source to bring a pin's tree into the store."""
 
     pin: Pin
-    #: Which of its sources; of the kind that the source is registered for.
+    #: The source to use: one of the pin's sources.
     spec: SourceSpec
     upstream: Upstream
     store: Store
@@ -71,35 +71,35 @@ class SourceRequest:
 
     @property
     def ref(self) -> str:
-        """The ref of the pinned commit in the store, written once the whole tree is there."""
+        """The ref of the pinned commit in the store; written after the whole tree."""
         return ref_for(self.pin, self.spec, self.upstream)
 
     @property
     def generated(self) -> tuple[str, ...]:
-        """The files that the build of a wheel writes; a pin's tree leaves these files out."""
+        """The paths that the upstream's wheel build writes; the pin's tree leaves them out."""
         return self.upstream.release.generated if self.upstream.release else ()
 
     def spec_as(self, kind: type[Spec]) -> Spec:
-        """Return the source's description, checked to be of a type."""
+        """Return `spec` after a check of its type."""
         if not isinstance(self.spec, kind):
             raise TypeError(f"{self.spec.kind} is no {kind.__name__}")
         return self.spec
 
     def stored(self) -> bool:
-        """Tell whether the commit is in the store; the ref alone does not count."""
+        """Return whether the store has the pin's commit; the ref alone does not count."""
         return self.store.resolve(f"{self.ref}^{{commit}}") is not None
 
     def message(self, digest: str) -> str:
-        """Return the message of the commit that an importer writes."""
+        """Return the commit message for an imported tree."""
         return f"{self.pin.title}\n\nSource: {self.spec.kind}\nSha256: {digest}\n"
 
 
 class PinSource(NamedTuple):
-    """A kind of source of pinned trees."""
+    """The two functions of a kind of source, such as `git` or `wheel`."""
 
-    #: Says in a line where the tree comes from, without credentials or work.
+    #: Returns a line on where the tree comes from, without credentials; reads no network.
     detail: Callable[[SourceRequest], str]
-    #: Puts the tree into the store, holding it briefly, and last names its commit `job.ref`.
+    #: Writes the tree into the store, and last the ref; returns whether the tree was new.
     bring: Callable[[SourceRequest], bool]
 
 
@@ -110,10 +110,10 @@ def default_remote(upstream: Upstream) -> str:
 
 
 def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
-    """Return the ref of a pin's source; the name has a digest of all that decides the tree."""
+    """Return the store's ref for a pin's source, with a digest of all that decides the tree."""
     installed = None
     if spec.kind == "installed":
-        # Another build of the same release (`+cpu`, `+rocm6.4`) is another tree.
+        # Each build of a release (`+cpu`, `+rocm6.4`) has its own tree.
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             installed = importlib.metadata.version(spec.distribution)
     facts: dict[str, object] = {
@@ -130,9 +130,9 @@ def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
     return f"refs/pins/{pin.tag}/{spec.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-#: The part between `//` and the last `@` before the path: name, password, token.
+#: The part of a URL between `//` and the last `@` before the path: name, password, token.
 _USERINFO: Final = re.compile(r"(?<=://)[^/\s'\"]*@")
-#: Queries carry tokens too (signed download links).
+#: The query of a URL, which in a signed download link holds a token.
 _QUERY: Final = re.compile(r"(://[^\s'\"?]*)\?[^\s'\"]*")
 
 
@@ -147,7 +147,7 @@ def one_line(text: str) -> str:
 
 
 def redact_logs(name: str) -> None:
-    """Keep credentials out of the logs of a library; a second call changes nothing."""
+    """Remove credentials from a library's log records; a second call changes nothing."""
     logging.getLogger(name).addFilter(_redacted)
 
 

@@ -1,4 +1,4 @@
-"""The kinds of sources; the first source that works provides a pin's tree."""
+"""Bring a pin's tree into the store, from the first of the pin's sources that works."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SOURCES: Final[Mapping[str, PinSource]] = {
 
 
 def stored_tree(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
-    """Return the pin's tree if the store has the tree; nothing is fetched."""
+    """Return the pin's tree if the store has the tree, else None; fetch nothing."""
     stored = _find_stored(pin, upstream, store)
     return None if stored is None else stored[1]
 
@@ -46,7 +46,7 @@ def stored_tree(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
 def _find_stored(
     pin: Pin, upstream: Upstream, store: Store
 ) -> tuple[SourceRequest, Provided] | None:
-    # A ref whose commit was lost makes git fail: then nothing is there, and it is imported anew.
+    # git fails at a ref whose commit was lost; then the tree counts as missing.
     listed = store.git(
         "for-each-ref",
         "--format=%(refname) %(objectname) %(tree)",
@@ -64,9 +64,9 @@ def _find_stored(
 
 
 def remote_commit(pin: Pin, upstream: Upstream) -> str | None:
-    """Return the commit that a pin's tag names now on the remote; else the pinned or stored one.
+    """Return the commit that a pin's tag names on the remote now, or else the known commit.
 
-    Only a tag moves: a file of a release has its digest in the pin.
+    The remote is asked only for a git source without a pinned commit: other sources cannot move.
     """
     spec = next((spec for spec in pin.sources if spec.kind == "git"), None)
     store = Store(stores_folder() / f"{upstream.name}.git")
@@ -78,7 +78,7 @@ def remote_commit(pin: Pin, upstream: Upstream) -> str | None:
 
 
 def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -> Provided:
-    """Return the pin's tree, from the store or else from the first source that has it."""
+    """Return the pin's tree from the store, or else from the first source that works."""
     stored = _find_stored(pin, upstream, store)
     if stored is not None:
         job, provided = stored
