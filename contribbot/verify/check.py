@@ -1,4 +1,21 @@
-"""One check as a unit of work: run on the base and on the patched tree, then judged."""
+"""Run one check on the base and on the patched tree, and judge the runs.
+
+The order for one check:
+
+1. `check_unit` makes the unit of work for the pipeline, whose work is `judged`.
+2. `judged` calls `run_both`, and turns the judgement and the runs into a finding.
+3. `run_both` takes the accelerator (`_place_for`) and runs both trees (`_Places`). In the mapping
+   of runs by side, an empty list under `WITHOUT_CHANGE` means that a statement differs and that no
+   run without the change has been made yet.
+4. `decide` of `verdict.py` names the side to run next, or gives the judgement.
+5. `reason_of` writes the judgement as a line for people.
+
+A patch that only reproduces a bug has no patched tree: `run_both` runs the base twice, and stores
+the second run under `PATCHED`.
+
+`check_probe` asks a fail-to-pass check about a release, and `run_ahead` runs one side for the
+command `check`, whose run `verify` uses once instead of its own first run.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +69,9 @@ from contribbot.verify.verdict import (
 _WITH_TESTS: Final = "with the patch's own tests laid over it"
 #: The keys of `place_inputs` that describe the trees.
 TREES: Final = frozenset({"base", "tested", "patched", "python_roots", "overlay"})
-#: The form of a run that `check` has done, with the packages on which the run depends.
+#: The form of a stored run of the command `check`: the run, and the packages that it imported.
 _RUN_AHEAD: Final = TypeAdapter(tuple[CheckRun, Packages], config=ConfigDict(defer_build=True))
-#: The lock under which one check of this process at a time uses an accelerator.
+#: The lock that lets only one check of this process use an accelerator at a time.
 _ACCELERATOR: Final = threading.Lock()
 
 
@@ -67,24 +84,24 @@ class Placement(Protocol):
 
 @dataclass(frozen=True)
 class CheckRunner:
-    """The functions by which a stage runs and judges its checks."""
+    """The functions and settings with which a stage runs and judges its checks."""
 
     #: Judges a check by its runs on the base and on the patched tree.
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides
-    #: Judges a run in which all tests passed and nothing was shown; None: the run is good.
+    #: Judges a run in which all tests passed but show nothing; None: the tests show something.
     vacuous: Callable[[CheckRun], Judgement | None] = lambda _run: None
-    #: Amends the judgement of the runs.
+    #: Changes the judgement of the runs where the stage knows more.
     settle: Callable[[Judgement], Judgement] = lambda judgement: judgement
-    env: Mapping[str, str] = field(default_factory=dict)  # beside the check's own variables
+    env: Mapping[str, str] = field(default_factory=dict)  # further variables of the check
     layout: Placement = place
-    #: Adds the stage's own facts to the record.
+    #: Returns the details with the stage's facts, given the base's and the patched tree's run.
     details: Callable[[CheckDetails, CheckRun, CheckRun], CheckDetails] = (
         lambda details, _base, _patched: details
     )
-    note: str = ""  # the remark on the place of the run in a reason
-    inputs: Inputs = field(default_factory=dict)  # of each run, beside the check's own inputs
+    note: str = ""  # a remark in a reason on where the runs took place
+    inputs: Inputs = field(default_factory=dict)  # further inputs of each run
     display: Sequence[str] = DISPLAY  # pytest's options for the output
-    launches: str = ""  # when the output shows launches of kernels, as in a child's orders
+    launches: str = ""  # when to show launches of kernels: `always`, on `failure`, or never
 
 
 def check_unit(job: Job, check: Check, runner: CheckRunner) -> Unit:
@@ -100,7 +117,7 @@ def check_unit(job: Job, check: Check, runner: CheckRunner) -> Unit:
 
 
 def missing_for(job: Job, check: Check) -> str:
-    """Return the lack of this machine for a check, or nothing."""
+    """Return what this machine lacks for a check, in words; empty: the machine lacks nothing."""
     return str(missing_here(job.machine, check) or unplaceable(job, check))
 
 
@@ -126,7 +143,7 @@ def check_probe(what: str, check: Check, runner: CheckRunner) -> Probe:
 
 
 def _ask(check: Check, runner: CheckRunner, job: Job, tree: str) -> TreeAnswer:
-    """Build the product that a check loads, if any, from one tree, and run the check."""
+    """Build what a check loads, if anything, from one tree; run the check; return the answer."""
     upstream = job.patch.upstream
     if missing := missing_here(job.machine, check):
         return TreeAnswer(Says.CANNOT, str(missing))
@@ -166,7 +183,7 @@ def ask_run(check: Check, runner: CheckRunner, job: Job) -> TreeAnswer:
 
 
 def place_inputs(job: Job, what: Check | Bench) -> Inputs:
-    """Return the inputs on which every run on the two trees depends."""
+    """Return the inputs on which the runs of a check or bench on the two trees depend."""
     return {
         "build": [*builds.identity(job, what.build, what.target)] if what.build else [],
         "base": job.trees.base,
@@ -176,13 +193,13 @@ def place_inputs(job: Job, what: Check | Bench) -> Inputs:
         "overlay": {**releases(job.patch.upstream.overlay)},
         "threads": job.threads,
         "environment": {**process.clean_environment()},
-        # Imported packages are not inputs here: the check's finding lists them.
+        # Imported packages are not listed here: the finding of the check lists those packages.
         "sources": installed_digest(sources=True),
     }
 
 
 def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
-    """Run a check on the base and on the patched tree, and again on the deciding tree."""
+    """Run a check on both trees, again where a second run decides, and return the finding."""
     preflight, judgement, runs = run_both(job, check, runner)
     judgement = runner.settle(judgement)
     base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
@@ -204,7 +221,7 @@ def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
 
 
 def _packages(runs: Sequence[CheckRun]) -> Packages:
-    """Return the packages that runs imported."""
+    """Return the packages that some runs imported or looked for."""
     return imported_packages(
         frozenset().union(*(run.imported for run in runs)),
         frozenset().union(*(run.absent for run in runs)),
@@ -213,7 +230,7 @@ def _packages(runs: Sequence[CheckRun]) -> Packages:
 
 
 def _details(job: Job, check: Check, judgement: Judgement, runs: Runs) -> CheckDetails:
-    """Return the record of the runs, and of the trees that the check sees."""
+    """Return the record of the runs, with the facts on the trees that the check sees."""
 
     def nth(side: RunSide, number: int) -> RunRecord | None:
         made = runs.get(side, ())
@@ -251,16 +268,16 @@ def _details(job: Job, check: Check, judgement: Judgement, runs: Runs) -> CheckD
 
 
 def _is_given_code(check: Check) -> bool:
-    """Whether a check gets compiled code alone, and no files of a tree."""
+    """Return whether a check gets compiled code alone, and no files of a tree."""
     return isinstance(check, EmulatedCheck) and bool(check.compile)
 
 
 def run_both(
     job: Job, check: Check, runner: CheckRunner
 ) -> tuple[PreflightRecord | None, Judgement, dict[RunSide, list[CheckRun]]]:
-    """Return the pre-flight, the judgement of the runs, and the runs."""
-    # On an accelerator the sides run one after the other and alone: a fault on one side must not
-    # reach the other side, nor another check.
+    """Return the pre-flight's record, the judgement, and the runs by side."""
+    # On an accelerator, one tree's run follows the other's, and no other check runs meanwhile: a
+    # fault in one run must not reach another run.
     places = _Places(job, check, runner)
     with _place_for(job, check) as preflight:
         places.step("base and patched tree")
@@ -273,7 +290,7 @@ def run_both(
             both = [job.children.submit(places.first, side) for side in sides]
             base, patched = (future.result() for future in both)
             if patched.starved and not base.starved:
-                # The sides ran in parallel: the base's run has freed its memory by now.
+                # Both trees ran in parallel: the base's run has freed its memory by now.
                 patched = places.supervised(RunSide.PATCHED)
         else:
             base, patched = map(places.supervised, (RunSide.BASE, RunSide.PATCHED))
@@ -294,7 +311,7 @@ def run_one(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> Check
 
 
 def run_ahead(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> CheckRun:
-    """Run a check on one tree, and keep the run as the first on this side for `verify`."""
+    """Run a check on one tree, and store the run, so that `verify` uses it as its first run."""
     run = run_one(job, check, runner, side)
     if check.target in HOST_TARGETS and not run.transient:
         content = _RUN_AHEAD.dump_json((run, _packages([run])))
@@ -304,7 +321,7 @@ def run_ahead(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> Che
 
 @contextlib.contextmanager
 def _place_for(job: Job, check: Check) -> Iterator[PreflightRecord | None]:
-    """Hold the accelerator while a check runs, and give the accelerator's pre-flight."""
+    """Take the accelerator while a check runs, and yield the record of the accelerator's test."""
     if check.target in HOST_TARGETS:
         yield None
         return
@@ -314,7 +331,7 @@ def _place_for(job: Job, check: Check) -> Iterator[PreflightRecord | None]:
 
 @dataclass
 class _Places:
-    """The layouts in which the sides of a check run."""
+    """The runs of a check by side, with the folders in which each run takes place."""
 
     job: Job
     check: Check
@@ -322,13 +339,13 @@ class _Places:
     without_change: RunLayout | None = None
 
     def step(self, runs: str) -> None:
-        """Show which runs begin."""
+        """Show the user which runs begin."""
         check = self.check
         emulated = f"{EMULATED}{check.emulated}" if isinstance(check, EmulatedCheck) else ""
         self.job.step(emulated or check.target, check.name, runs)
 
     def differ(self) -> bool:
-        """Prepare the patched tree without the change; return whether a statement differs."""
+        """Make the patched tree without the change; return whether code or a build differs."""
         job = self.job
         if _is_given_code(self.check):
             return False
@@ -337,14 +354,14 @@ class _Places:
         return self.without_change is not None
 
     def ahead(self, side: RunSide) -> Path:
-        """Return the file of the run on a side that `check` has done."""
+        """Return the file in which the command `check` stores a run on a side."""
         job, runner = self.job, self.runner
         inputs = {**check_inputs(job, self.check, runner.env), **runner.inputs, "side": side}
         made = {**inputs, "tool": tool_digest(), "machine": job.machine.fingerprint}
         return job.logs.with_name("outcomes") / f"{json_digest(made)}.json"
 
     def first(self, side: RunSide) -> CheckRun:
-        """Return the run on a side that `check` has done, once, or else run the check."""
+        """Return, and remove, the stored run of the command `check`, or else run the check."""
         file = self.ahead(side)
         with contextlib.suppress(OSError, ValidationError):
             run, packages = _RUN_AHEAD.validate_json(file.read_bytes())
@@ -354,7 +371,7 @@ class _Places:
         return self.run(side)
 
     def supervised(self, side: RunSide, *, copy: bool = False) -> CheckRun:
-        """Run the check on a side; after a suspected fault of an accelerator, fly a pre-flight."""
+        """Run the check on a side; after a suspected accelerator fault, test the accelerator."""
         job, target = self.job, self.check.target
         run = job.children.submit(self.run, side, copy=copy).result()
         if run.suspicion is not None and not run.lacked and target not in HOST_TARGETS:
@@ -364,7 +381,7 @@ class _Places:
         return run
 
     def run(self, side: RunSide, *, copy: bool = False) -> CheckRun:
-        """Run the check on a side, in a thread of `children`."""
+        """Run the check on a side; called in a thread of the job's `children`."""
         job = self.job
         of_base = side in {RunSide.BASE, RunSide.RELEASE}
         tree = job.trees.base if of_base else job.trees.patched
@@ -383,17 +400,17 @@ class _Places:
                 launches=self.runner.launches,
             )
         if run.lacked and not of_base and (run.starved or not is_full(job.scratch)):
-            # A module that is missing on the patched tree alone is missing because of the patch.
+            # A module that only the patched tree lacks is missing because of the patch.
             run.suspicion = None
         meddled = job.altered(tree, copy=copy)
         if meddled and run.kind is None:
-            # Other checks saw a changed tree after this run: this run decides nothing.
+            # Other checks use the changed tree after this run: the run decides nothing.
             run.kind, run.detail = RunFailure.MEDDLED, f"wrote into the tree: {meddled}"
         return run
 
 
 def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, over: str) -> str:
-    """Return the reason of a check's outcome in one line."""
+    """Return the reason for a check's outcome in one line."""
     reason = sentence(judgement)
     lacks = {name for run in runs for name in run.missing} & {*INSTALLS}
     if judgement.cause is Cause.BROKEN and lacks:

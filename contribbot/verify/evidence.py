@@ -1,4 +1,4 @@
-"""Records of verifications: statements are made, written and judged against the queue."""
+"""Make, write and read the records of verifications, and compare the records with the queue."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ from contribbot.verify.patch_verdict import judge, open_targets, results_for
 if TYPE_CHECKING:
     from contribbot.verify.pipeline import Verified
 
-#: The lead that the clock of a record's machine may have over this machine's clock.
+#: The longest time by which a record's date may be later than this machine's clock.
 _AHEAD: Final = timedelta(minutes=5)
 
 
 class State(enum.StrEnum):
-    """The state of a record beside the queue now."""
+    """The state of a record, compared with the queue's present content."""
 
     #: The record is about the queue's present patch, checks and base.
     FRESH = "fresh"
@@ -74,9 +74,9 @@ class State(enum.StrEnum):
     TAMPERED = "tampered"
     #: The record is about a patch that left the queue.
     RETIRED = "retired"
-    #: The file is no record of contribbot's, or not about a patch of this queue.
+    #: The file is not a record that contribbot wrote, or not about a patch of this queue.
     FOREIGN = "foreign"
-    #: The record is in the queue's git history and not in the folder, and would still matter.
+    #: The record is in the queue's git history, not in the folder, and would still count.
     REMOVED = "removed"
 
 
@@ -91,7 +91,7 @@ class Record:
 
 
 def placed(stages: Iterable[StageResult]) -> list[Placed]:
-    """Return the details of the stages that ran code on the machine."""
+    """Return the details of the stages that ran code of the trees on the machine."""
     return [row.details for row in stages if isinstance(row.details, Placed)]
 
 
@@ -113,13 +113,13 @@ def triton_releases(stages: Iterable[StageResult]) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """A record with its label in a text, and its path relative to the queue."""
+    """A record with its label in a text, and its path relative to the queue's folder."""
 
     label: str
     record: Record
     file: str
     details: Details
-    #: The installed releases under the tree's files, where they are not the pin's release.
+    #: The installed releases under the tree's files that are not the pin's release.
     over: str
 
     @property
@@ -143,7 +143,7 @@ class Source:
 
     @property
     def packages(self) -> str:
-        """The versions of CUDA or ROCm, torch and Triton."""
+        """The versions of CUDA, ROCm, torch, Triton and Python, in one line."""
         machine = self.details.machine
         ran = placed(self.stages) if machine.gpus else []
         cuda = {details.accelerator.get("CUDA_VERSION", "") for details in ran}
@@ -166,17 +166,17 @@ class Source:
 
 
 def record_path(folder: Path, patch: str, machine: Machine) -> Path:
-    """Return the path of the record of a patch and a machine."""
+    """Return the path of the record for a patch and a machine."""
     return folder / patch / f"{machine.slug}.json"
 
 
 def read_records(queue: Queue, folder: Path, patch: str = "") -> list[Record]:
-    """Return the records in a folder with their states."""
+    """Return the records in a folder, each with its state."""
     return [judge_record(queue, path) for path in sorted(folder.glob(f"{patch or '*'}/*.json"))]
 
 
 def judge_record(queue: Queue, path: Path) -> Record:
-    """Return a record with its state."""
+    """Return the record in a file, with its state."""
     if not path.is_file():
         return Record(path, State.FOREIGN, "not a file")
     return _judge_content(queue, path, path.read_bytes())
@@ -185,7 +185,7 @@ def judge_record(queue: Queue, path: Path) -> Record:
 def _judge_content(queue: Queue, path: Path, content: bytes) -> Record:
     try:
         document = json.loads(content)
-        # JSON may hold values that UTF-8 or this reader cannot represent.
+        # Some JSON cannot be written as UTF-8, or nests too deeply for this reader.
         seal = seal_of(document if isinstance(document, dict) else {})
     except (ValueError, RecursionError) as error:
         return Record(path, State.TAMPERED, f"not JSON: {error}")
@@ -197,7 +197,7 @@ def _judge_content(queue: Queue, path: Path, content: bytes) -> Record:
     other = isinstance(schema, str) and schema.startswith(SCHEMA) and schema != DETAILS
     if other and document.get("contribbot_seal") == seal:
         return Record(path, *_older(queue, path))
-    # A statement and its parts share this schema, whose construction takes 15 ms.
+    # Statement uses the schema of Details; building this schema takes 15 ms.
     Details.model_rebuild()
     try:
         statement = Statement.model_validate(document)
@@ -244,11 +244,12 @@ def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[S
 
 
 def contradiction(statement: Statement, seal: str) -> str:
-    """Return how a record was changed or contradicts itself; empty: it does not."""
+    """Return how a record was changed or contradicts itself; empty: the record is consistent."""
     if statement.seal != seal:
         return "its content does not match its seal"
     details = statement.predicate.contribbot
-    # Another release of contribbot may judge otherwise; the other facts follow from its verdict.
+    # Another release of contribbot may judge otherwise: the record's verdict stays, and the other
+    # facts are compared with the verdict.
     verdict = None if details.tool_sha256 == tool_digest() else details.verdict
     try:
         again = _unsealed(details, verdict).model_copy(update={"seal": seal})
@@ -266,7 +267,7 @@ def contradiction(statement: Statement, seal: str) -> str:
 
 
 def _unlike(kept: JsonValue, again: JsonValue, key: str = "") -> str:
-    """Return the first key under which two documents differ; empty: equal documents."""
+    """Return the first key under which two documents differ; empty: the documents are equal."""
     if not (isinstance(kept, dict) and isinstance(again, dict)):
         return "" if kept == again else key
     names = {**again, **kept}
@@ -275,7 +276,7 @@ def _unlike(kept: JsonValue, again: JsonValue, key: str = "") -> str:
 
 
 def _compared(queue: Queue, details: Details) -> tuple[State, str]:
-    """Return the state of a record, and the reason, by the present patch of the queue."""
+    """Return the state of a record compared with the queue's present patch, and the reason."""
     try:
         patch = queue.patch(details.patch)
         below = {name: queue.patch(name).digest for name in queue.below(patch.name)}
@@ -297,7 +298,7 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
 
 
 def compare_with_remote(queue: Queue, record: Record) -> Record:
-    """Return a record with its state by the pin's remote, where the tag may have moved."""
+    """Return a record, which is stale if the pin's tag has moved on the remote."""
     if record.state is not State.FRESH or record.statement is None:
         return record
     details = record.statement.predicate.contribbot
@@ -326,7 +327,7 @@ def event_of(details: Details) -> VerifiedEvent:
 
 
 def refutations(queue: Queue, name: str, records: Iterable[Record]) -> tuple[Refutation, ...]:
-    """Return the standing refutations of a patch by its journal and some records."""
+    """Return the standing refutations of a patch, from its journal and from some records."""
     own = (
         record.statement.predicate.contribbot
         for record in records
@@ -338,7 +339,7 @@ def refutations(queue: Queue, name: str, records: Iterable[Record]) -> tuple[Ref
 
 
 def refutes(queue: Queue, record: Record, records: Iterable[Record]) -> bool:
-    """Return whether a unit that failed in this record refutes the patch still."""
+    """Return whether a unit that failed in this record still refutes the patch."""
     if record.statement is None:
         return False
     details = record.statement.predicate.contribbot
@@ -356,7 +357,7 @@ def seen(record: Record) -> set[tuple[str, str, str, str]]:
 
 
 def removed_records(queue: Queue, records: Sequence[Record]) -> list[Record]:
-    """Return the deleted records of git's history that no fresh record replaces."""
+    """Return the deleted records of git's history that no fresh record answers."""
     written = ask_git(
         queue.folder, "log", "--relative", "--no-renames", "--diff-filter=AM", "--format=%H",
         "--name-only", "--", "evidence/*/*.json",
@@ -397,7 +398,7 @@ def state_evidence(verified: Verified) -> Statement | None:
     if report.base_commit is None or report.patched_tree is None:
         return None
     times = _times(report.stages)
-    # Facts for which in-toto's predicate has no field: outcomes, place, time and tools.
+    # Facts for which the predicate of in-toto has no field: outcomes, place, time and tools.
     details = Details(
         tool=contribbot.__version__,
         tool_sha256=tool_digest(),
@@ -423,7 +424,7 @@ def state_evidence(verified: Verified) -> Statement | None:
 
 
 def statement_of(details: Details, verdict: Verdict | None = None) -> Statement:
-    """Return the sealed statement of some details, with a verdict or else with a new judgement."""
+    """Return the sealed statement of some details; `verdict`: in place of a new judgement."""
     statement = _unsealed(details, verdict)
     return statement.model_copy(update={"seal": seal_of(_document(statement))})
 
@@ -491,14 +492,14 @@ def write_evidence(folder: Path, statement: Statement) -> Path:
     """Write a statement as the record of its patch and machine, in place of an earlier record."""
     details = statement.predicate.contribbot
     path = record_path(folder, details.patch, details.machine)
-    # The text is ASCII, like a runner's record: attested bytes stay the same.
+    # The text is ASCII, as in a record that a runner makes, so that attested bytes stay the same.
     text = json.dumps(_document(statement), indent=2)
     write_atomically(path, text.encode() + b"\n")
     return path
 
 
 def asked(spec: PatchSpec) -> list[str]:
-    """Return the targets of a patch's entries, as `--require` names targets."""
+    """Return the targets of a patch's entries, in the form of `--require`."""
     ran = [target for stage, _, target in spec.units if stage in RAN]
     made = [f"{stage}:{target}" for stage, _, target in spec.units if stage not in RAN]
     return list(dict.fromkeys([*ran, *made]))
@@ -507,7 +508,7 @@ def asked(spec: PatchSpec) -> list[str]:
 def target_states(
     queue: Queue, name: str, records: Sequence[Record] | None = None
 ) -> tuple[TargetState, ...]:
-    """Return the state of each target of a patch by the patch's records."""
+    """Return the state of each target of a patch, from the patch's records."""
     states = dict.fromkeys(asked(queue.specs[name]), "missing")
     records = read_records(queue, queue.evidence, name) if records is None else records
     for state in (State.STALE, State.FRESH):

@@ -1,4 +1,4 @@
-"""One patch in verification: its trees, its folders and the results of its stages."""
+"""The verification of one patch: its trees, its folders and the results of its stages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from contribbot.verify.warm import WarmProcesses
 
 
 def tree_shelf() -> Kept:
-    """Return the folder of exported pins, which a run clears of unused trees."""
+    """Return the folder of exported pins, from which a run removes unused trees."""
     return Kept(cache_folder() / "trees")
 
 
@@ -39,10 +39,10 @@ class Trees:
     """The ids of the commits and trees of a job; empty until `source` and `apply` have passed."""
 
     pin_commit: str = ""
-    base_commit: str = ""  # the pin with the dependencies on top
+    base_commit: str = ""  # the pin with the dependencies applied
     base: str = ""  # the base's tree
-    tested: str = ""  # the base's tree with the patch's tests: the tree that base runs use
-    patched_commit: str = ""  # the base with the patch on top
+    tested: str = ""  # the base's tree with the patch's tests, which base runs use
+    patched_commit: str = ""  # the base with the patch applied
     patched: str = ""  # the patched tree
 
     @property
@@ -53,20 +53,20 @@ class Trees:
 
 @dataclass(frozen=True)
 class RunLayout:
-    """The folders, Python path and variables with which code of a tree runs."""
+    """The folders, Python path and variables with which a run uses a tree."""
 
     tree: Path  # the exported tree
-    python: tuple[Path, ...]  # folders that go on Python's path
-    env: Mapping[str, str]  # environment variables of the runs
-    #: Folders in front of `python` (another Triton), also for the emulated GPU's own imports.
+    python: tuple[Path, ...]  # folders for Python's path
+    env: Mapping[str, str]  # environment variables for the run
+    #: Folders before `python`, with another Triton; also for the imports of the emulated GPU.
     tools: tuple[Path, ...] = ()
-    #: The modules that are executed in place of files: the base's statements.
+    #: Modules that run in place of files: the base's statements under the patched names.
     modules: Mapping[Path, ast.Module] = field(default_factory=dict)
-    code: Path | None = None  # the folder of the code that an emulated check is given
+    code: Path | None = None  # the folder of the compiled code for an emulated check
 
     @property
     def python_path(self) -> str:
-        """The value of `PYTHONPATH`."""
+        """The value of the variable `PYTHONPATH`."""
         before = self.env.get("PYTHONPATH", "")
         folders = map(str, (*self.tools, *self.python))
         return os.pathsep.join((*((before,) if before else ()), *folders))
@@ -74,11 +74,11 @@ class RunLayout:
 
 @dataclass(frozen=True)
 class Overlay:
-    """A folder for Python's path that puts a tree over the installed packages."""
+    """A folder for Python's path, in which a tree's files replace installed packages' files."""
 
     folder: Path
-    release: str  # the installed releases below, such as `torch 2.13.0+cpu`
-    #: Files of the tree whose change was merged onto an installed file that is not the pin's.
+    release: str  # the installed releases that lie below, such as `torch 2.13.0+cpu`
+    #: Files whose change was merged into an installed file that differs from the pin's file.
     merged: tuple[str, ...]
 
 
@@ -86,15 +86,15 @@ class Overlay:
 class Hipified:
     """The result of the hipify step on a tree."""
 
-    trouble: str  # why the step did not end well; empty: success
-    #: The existing output of each source, and the missing outputs: paths relative to `folder`.
+    trouble: str  # why the step failed; empty: the step succeeded
+    #: The output of each source, and the missing output of each source, relative to `folder`.
     outputs: dict[str, str]
     missing: dict[str, str]
-    #: The copy of the build's folder: the project and the outputs, at the paths that the build
-    #: expects. Read only; removed at the end of the run.
+    #: A copy of the build's folder, with the project and the outputs at the paths that the build
+    #: expects. It is read only, and removed at the end of the run.
     folder: Path
     command: str = ""  # the command line
-    log: str = ""  # SHA-256 of the whole output, which `.contribbot/logs` keeps
+    log: str = ""  # SHA-256 of the whole output, which is in `.contribbot/logs`
     tail: str = ""
     transient: bool = False  # whether another run might have another result
     broken: bool = False  # whether this machine, not the tree, is to blame
@@ -102,19 +102,19 @@ class Hipified:
 
     @property
     def problems(self) -> list[str]:
-        """The faults of the step, a line each."""
+        """The faults of the step, one line for each."""
         if self.trouble:
             return [self.trouble]
         return [f"{source} has no output {path}" for source, path in self.missing.items()]
 
     @property
     def files(self) -> dict[str, Path]:
-        """The path of each source's output."""
+        """The path of the output of each source."""
         return {source: self.folder / path for source, path in self.outputs.items()}
 
     @property
     def record(self) -> HipifyRecord:
-        """The step's record for this tree."""
+        """The record of the step for this tree."""
         return HipifyRecord(
             passed=() if self.problems else ("hipify",),
             failed=step_failures("hipify", "call", self.problems),
@@ -128,7 +128,7 @@ class Hipified:
 
 
 class Slots:
-    """A lock for any number of busy blocks or one quiet block; blocks must not be nested."""
+    """A lock that many `busy` blocks share, or one `quiet` block has alone; blocks do not nest."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -137,7 +137,7 @@ class Slots:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """Run a block beside other busy blocks."""
+        """Run a block in parallel with other busy blocks."""
         with self._changed:
             self._changed.wait_for(lambda: not self._quiet)
             self._busy += 1
@@ -150,7 +150,7 @@ class Slots:
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """Run a block while no other block runs."""
+        """Run a block while no other block of this lock runs."""
         with self._changed:
             self._changed.wait_for(lambda: not self._quiet and not self._busy)
             self._quiet = True
@@ -166,7 +166,7 @@ Value = TypeVar("Value")
 
 
 class Memo(Generic[Value]):
-    """A cache that makes each value once, different values in parallel; failures are not cached."""
+    """A cache that makes each value once, different keys in parallel; errors are not cached."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -174,7 +174,7 @@ class Memo(Generic[Value]):
         self._values: dict[str, Value] = {}
 
     def get(self, key: str, make: Callable[[], Value]) -> Value:
-        """Return the value of a key; the first call makes the value."""
+        """Return the value of a key, which the first call makes."""
         with self._lock:
             guard = self._locks.setdefault(key, threading.Lock())
         with guard:
@@ -183,33 +183,33 @@ class Memo(Generic[Value]):
             return self._values[key]
 
     def known(self, key: str) -> Value | None:
-        """Return the value of a key; None: not made yet."""
+        """Return the value of a key; None: no call has made the value."""
         return self._values.get(key)
 
 
 @dataclass(eq=False)
 class Job:
-    """The verification of a patch in one run: inputs, trees, folders and results."""
+    """The verification of a patch in one run: its inputs, trees, folders and results."""
 
     patch: Patch
     below: tuple[Patch, ...]
     _: KW_ONLY
     store: Store
     machine: Machine
-    children: Executor  # where other programs run
+    children: Executor  # the threads that wait for other programs
     slots: Slots
     threads: int
     scratch: Path
     logs: Path
     progress: Progress
     warm: WarmProcesses
-    #: Shows on which sides a check runs: by target and name of the check.
+    #: Shows which runs of a check begin, given the target, the check's name and the runs.
     step: Callable[[str, str, str], None] = lambda _target, _check, _runs: None
-    force: bool = False  # whether to repeat the work of earlier commands
+    force: bool = False  # whether to repeat work that an earlier command has done
     preflights: Preflights = field(default_factory=Preflights)
     trees: Trees = field(default_factory=Trees, init=False)
     results: dict[str, list[StageResult]] = field(default_factory=dict, init=False)
-    #: The module of a file without the change, by the file's path; None: no statement differs.
+    #: A file's module without the change, by the file's path; None: no statement differs.
     modules: Memo[ast.Module | None] = field(default_factory=Memo, init=False)
     overlays: Memo[Overlay] = field(default_factory=Memo, init=False)
     hipified: Memo[Hipified] = field(default_factory=Memo, init=False)
@@ -223,17 +223,17 @@ class Job:
         return folder
 
     def keep_log(self, text: str) -> str:
-        """Write a whole output into the log folder, and return the output's digest."""
+        """Write an output into the log folder, and return the digest of the output."""
         digest = hashlib.sha256(text.encode()).hexdigest()
         write_atomically(log_path(self.logs, digest), text.encode())
         return digest
 
     def changes(self) -> list[Change]:
-        """Return the patch's changes, file by file."""
+        """Return the patch's changes, one for each file."""
         return self._changes.get("patch", lambda: changes(self.store, *self.trees.sides))
 
     def laid_over_base(self) -> list[str]:
-        """Return the patch's own tests that are laid over the base."""
+        """Return the paths of the patch's tests that the base runs get."""
         trees = self.trees
         laid = self._changes.get("tests", lambda: changes(self.store, trees.base, trees.tested))
         return [change.path for change in laid]
@@ -243,11 +243,11 @@ class Job:
         return self._export(tree, copy=copy).folder
 
     def altered(self, tree: str, *, copy: bool = False) -> str:
-        """Return a path of an exported tree that a check has changed; empty: no change."""
+        """Return a path in an exported tree that a check has changed; empty: no changed path."""
         return altered(self.store, self._export(tree, copy=copy))
 
     def _export(self, tree: str, *, copy: bool) -> ExportedTree:
-        """Export a tree; files that are the same in the base or the pin are links."""
+        """Export a tree; a file that equals the base's or the pin's file becomes a link."""
         base = tree == self.trees.base
 
         def write() -> ExportedTree:
@@ -258,7 +258,7 @@ class Job:
                 content = self.trees.tested if base else tree
                 return export(self.store, content, folder, index=index, like=like)
             except CommandError as error:
-                # git does not report a full disk as the reason.
+                # git does not name a full disk as the reason for a failure.
                 if is_full(self.scratch):
                     raise process.no_space(error.message) from error
                 raise
@@ -266,7 +266,7 @@ class Job:
         return self._exports.get(f"{tree}{copy or ''}", write)
 
     def _pinned(self) -> ExportedTree:
-        """Return the pin's tree in the cache, exported unless the cache has the tree unchanged."""
+        """Return the pin's exported tree from the cache; export a missing or changed tree anew."""
         tree = self.store.tree_of(self.trees.pin_commit)
         folder = tree_shelf().folder / tree
         pinned = ExportedTree(tree, folder / "tree", folder / "index")

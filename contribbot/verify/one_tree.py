@@ -1,4 +1,4 @@
-"""Runs on one tree: a patch's checks on a release without the patch, and in the terminal."""
+"""Run checks on one tree: a release without the patch, or a tree of the command `check`."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ class Ask:
     """A question: does this release still need this patch?"""
 
     name: str
-    pin: Pin  # the release; of the patch's own upstream
-    below: Sequence[str] = ()  # the patch's dependencies that the release still needs, lowest first
-    #: The files of dependencies that were carried over to the release.
+    pin: Pin  # the release, a pin of the patch's upstream
+    below: Sequence[str] = ()  # dependencies that the release still needs, lowest first
+    #: The files of dependencies whose patches were carried over to the release, by patch.
     carried: Mapping[str, tuple[PatchFile, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ReleaseTree:
-    """A release without the patch, as the job's base and patched tree."""
+    """A release without the patch, which is the job's base and its patched tree."""
 
-    moved: Mapping[str, str]  # the patch's files at another path in the release, old to new
-    gone: frozenset[str]  # files that entries name and this tree lacks
+    moved: Mapping[str, str]  # new paths in the release, by the patch's paths
+    gone: frozenset[str]  # files that entries name and the release lacks
 
 
 def behaviours(
@@ -88,7 +88,7 @@ def behaviours(
 
 
 def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Behaviour:
-    """Ask all entries of a patch; `job` is on the release, `stack` is on the patch's own pin."""
+    """Ask all entries of a patch; `job` is on the release, `stack` is on the patch's pin."""
     behaviour = partial(
         Behaviour,
         patch=patch.name, pin=job.patch.pin.tag, below=tuple(lower.name for lower in job.below),
@@ -101,7 +101,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         "pin": commit,
         "own": own,
         "below": [[lower.name, lower.digest] for lower in job.below],
-        # The patch brings tests, which need the patches below.
+        # The patch brings tests, which need the patches below the patch.
         "patch": patch.digest,
         "checks": patch.checks_digest,
         "upstream": patch.upstream.model_dump_json(),
@@ -117,7 +117,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         lost = next((path for path in probe.paths if path in tree.gone), None)
         answer = _ask(probe, job) if lost is None else absent(lost)
         if not answer.lasting:
-            # This machine may be to blame, so that the answer must come twice.
+            # This machine may be to blame, so the second answer counts.
             answer = _ask(probe, job)
         return _finding(answer, moved=tree.moved)
 
@@ -136,7 +136,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
     entries = []
     for row in results:
         told = row.details
-        assert isinstance(told, BehaviourDetails)  # noqa: S101  `ask` gives no other
+        assert isinstance(told, BehaviourDetails)  # noqa: S101  `ask` returns only such details
         if told.trouble:
             return behaviour(commit=commit, trouble=told.trouble)
         moved |= told.moved
@@ -153,7 +153,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
 
 
 def _probes(patch: Patch) -> list[Probe]:
-    """Return the probes of the entries that must fail without the patch, in a stable order."""
+    """Return the probes of the entries that must fail without the patch, in the stages' order."""
     return [probe for stages in STAGES for stage in stages for probe in stage.probes(patch)]
 
 
@@ -178,8 +178,8 @@ def _finding(
 
 
 def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: Pin) -> ReleaseTree:
-    """Make the release's tree, and give the job's patch the paths of the release."""
-    # The patch's tests come from the stack: the patch and its dependencies on the patch's own pin.
+    """Make the release's tree, and move the paths in the job's patch to the release's paths."""
+    # The patch's tests come from the stack: the patch and its dependencies on the patch's pin.
     patch, store, trees = job.patch, job.store, job.trees
     with store.exclusive():
         base = _stacked(job, commit, job.below, patch.pin)
@@ -188,7 +188,7 @@ def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: 
         tree, before, after = map(store.tree_of, commits)
         scratch = job.fresh_folder()
         tested = with_tests(store, patch, tree, before=before, after=after, scratch=scratch)
-    # In the entries' JSON, a path is a whole string.
+    # In the JSON of the entries, a path is a whole string.
     stated = patch.spec.model_dump_json(exclude_none=True)
     gone = files_of(store, before) - files_of(store, tree)
     left = {path: quoted for path in gone if (quoted := _quoted(path)) in stated}
@@ -204,7 +204,7 @@ def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: 
 
 
 def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
-    """Apply patches on a commit of a pin and return the last commit."""
+    """Apply patches to a commit of a pin, and return the last commit."""
     for patch in stack:
         try:
             series = series_on(job, commit, patch, pin)
@@ -222,7 +222,7 @@ def _quoted(path: str) -> str:
 
 
 def _with_sources(patch: Patch, spec: PatchSpec) -> PatchSpec:
-    """Add the patch's touched sources to `[hipify]`, since the release's job has no patch."""
+    """Add the patch's changed sources to `[hipify]`: the job of a release has no patch."""
     recipe, hipify = patch.upstream.hipify, spec.hipify
     if hipify is None or recipe is None:
         return spec
@@ -238,12 +238,12 @@ UNSELECTED: Final = "no test of it was asked for"
 
 @dataclass(frozen=True)
 class _DownloadsAlone:
-    """A watcher that shows downloads, and no work of stages."""
+    """A watcher of a run that shows downloads, and nothing of the stages."""
 
     progress: Progress
 
     def started(self, *_args: object, **_named: object) -> None:
-        """Show nothing of a stage."""
+        """Ignore an event of a stage."""
 
     step = repeated = ended = finished = started
 
@@ -254,17 +254,17 @@ class _DownloadsAlone:
 
 @dataclass(frozen=True)
 class TreeRun:
-    """The outcome of a check on one tree, beside `expect`."""
+    """The outcome of a check on one tree; `outcome` takes the check's `expect` into account."""
 
     check: Check
     side: str
     outcome: Outcome
     run: CheckRun = field(default_factory=CheckRun)
-    not_run: str = ""  # why the check did not run here; or empty
+    not_run: str = ""  # why the check did not run here; empty: the check ran
 
 
 def exit_code(seen: Sequence[TreeRun]) -> ExitCode:
-    """Return 0: all runs were as stated, 1: a run was not, 3: a check could not run."""
+    """Return 0: all runs were as stated, 1: a run was not as stated, 3: a check could not run."""
     outcomes = {side.outcome for side in seen} - {Outcome.SKIPPED}
     if Outcome.FAILED in outcomes:
         return ExitCode.NO
@@ -274,7 +274,7 @@ def exit_code(seen: Sequence[TreeRun]) -> ExitCode:
 def selected(
     queue: Queue, name: str, arguments: Sequence[str], *, only: Sequence[str]
 ) -> list[Check]:
-    """Return the selected checks: by name and target, by files in pytest's arguments, or all."""
+    """Return the checks that `only` and pytest's arguments name; without names: all checks."""
     spec = queue.specs[name]
     stated = stated_checks(spec)
     if not stated:
@@ -290,7 +290,7 @@ def selected(
 
 
 def stated_checks(spec: PatchSpec) -> list[Check]:
-    """Return the checks of a patch, one for each target that is emulated."""
+    """Return the checks of a patch; an emulated check appears once for each target."""
     emulated = (check for entry in spec.emulated for check in entry.checks)
     return [*spec.checks, *spec.numerics, *emulated]
 
@@ -307,7 +307,7 @@ def _named(check: Check, arguments: Sequence[str]) -> list[str]:
 def prepared(
     queue: Queue, name: str, checks: Sequence[Check], *, progress: Progress
 ) -> Iterator[tuple[Run, Job]]:
-    """Give the job of a patch with its two trees, and with the builds that the checks need."""
+    """Yield the run and the job of a patch, with its two trees and the builds that checks need."""
     with open_run(queue, patches=1, options=Options(), watcher=_DownloadsAlone(progress)) as run:
         patch = queue.patch(name)
         job = run.job(patch, tuple(map(queue.patch, queue.below(name))), name)
@@ -315,7 +315,7 @@ def prepared(
         if patch.files or job.below:
             _settle(run, job, ApplyStage())
         else:
-            # The patch has no change yet: both trees are the pin's.
+            # The patch has no change yet: both trees are the pin's tree.
             trees = job.trees
             trees.base = trees.tested = trees.patched = job.store.tree_of(trees.pin_commit)
         if any(check.build for check in checks):
@@ -343,7 +343,7 @@ def run_side(
     to_stderr: bool = False,
     launches: bool = False,
 ) -> TreeRun:
-    """Run a check on a tree: as `verify` does, or with pytest's arguments in this terminal."""
+    """Run a check on a tree as `verify` does, or with pytest's arguments in this terminal."""
     if side == PATCHED and not job.patch.files:
         name = job.patch.name
         why = f"no commits yet; contribbot edit {name}, commit there, and contribbot refresh {name}"
@@ -369,7 +369,7 @@ def run_side(
         threads=job.machine.cores, folder=job.fresh_folder(),
         checks=job.patch.folder.resolve() / "checks", stdout=2 if to_stderr else None,
     )  # fmt: skip
-    # With -x or -k, tests may be left out on purpose.
+    # The options -x and -k leave tests out on purpose.
     if run.kind is RunFailure.EMPTY and not run.skipped:
         return TreeRun(check, side, Outcome.SKIPPED, not_run=UNSELECTED)
     if run.kind is RunFailure.STOPPED and run.ran:

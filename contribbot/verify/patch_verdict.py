@@ -1,4 +1,4 @@
-"""The verdict of a patch by its outcomes, and the verdict's words."""
+"""The verdict on a patch from the outcomes of its stages, and the words for the verdict."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from contribbot.queue.history import Refutation
 from contribbot.verify.runner_fault import at_fault
 from contribbot.verify.verdict import Cause
 
-#: Characters of a reason in a verdict.
+#: The largest number of characters of a reason in a verdict.
 _SHORT: Final = 160
 
 
 def too_noisy(result: StageResult) -> bool:
-    """Return whether a bench was measured, and too noisy for an answer."""
+    """Return whether a bench was measured, but the times were too noisy for an answer."""
     noisy = isinstance(result.details, BenchDetails) and result.details.too_noisy
     return noisy and result.outcome is Outcome.UNAVAILABLE
 
 
 def unavailable_here(result: StageResult, targets: Collection[str]) -> bool:
-    """Return whether a machine has an outcome's target, and yet could not run the entry."""
+    """Return whether a target is on this machine, but its entry could not run."""
     lacking = result.outcome is Outcome.UNAVAILABLE and result.target in targets
     return lacking and not too_noisy(result)
 
 
 def went_red_to_green(result: StageResult) -> bool:
-    """Return whether the outcome is the pass of a fail-to-pass entry."""
+    """Return whether an outcome is the pass of a fail-to-pass entry."""
     red = result.stated is not None and result.stated.expect == "fail-to-pass"
     return red and result.outcome is Outcome.PASSED
 
 
 def proves(result: StageResult) -> bool:
-    """Return whether an outcome proves a patch by itself: red to green by the change, or faster."""
+    """Return whether an outcome proves a patch alone: red to green by the change, or faster."""
     if isinstance(result.details, BenchDetails):
         return result.details.proof and result.outcome is Outcome.PASSED
     return went_red_to_green(result) and result.stated is not None and result.stated.proof
 
 
 def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
-    """Return the verdict over the results of one patch on a machine with these targets."""
+    """Return the verdict on a patch from its results, on a machine with these targets."""
     if any(result.outcome is Outcome.FAILED for result in results):
         return Verdict.REFUTED
     unavailable = any(unavailable_here(result, targets) for result in results)
@@ -66,13 +66,13 @@ def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
 
 
 def open_targets(results: Sequence[StageResult]) -> list[str]:
-    """Return the targets without an answer here: `cuda`, `compile:gfx950`, noisy `bench:cpu`."""
+    """Return the targets without an answer: `cuda`, `compile:gfx950`, `bench:cpu` if too noisy."""
     seen = dict.fromkeys(
         result.target
         if result.stage in RAN and not too_noisy(result)
         else f"{result.stage}:{result.target}"
         for result in results
-        # `any` is no target: such a stage is unavailable for other reasons than hardware.
+        # `any` is no target: the stage is unavailable for another reason than hardware.
         if result.outcome is Outcome.UNAVAILABLE and result.target != "any"
     )
     return list(seen)
@@ -108,7 +108,7 @@ def verdict_line(report: PatchReport) -> str:
 
 
 def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
-    """Return the part of `verdict_line` behind the verdict; `where`: the words for the machine."""
+    """Return the part of `verdict_line` after the verdict; `where`: words for the machine."""
     shown = _where(report)
     if report.verdict is Verdict.PROVED:
         red = any(proves(result) and went_red_to_green(result) for result in report.stages)
@@ -137,7 +137,7 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
         for result in report.stages
         if result.outcome is Outcome.UNAVAILABLE and not too_noisy(result)
     )
-    # A target on which one check ran and another could not is open, and was run as well.
+    # A target is open where one check ran and another check could not run: the target was run.
     half = report.verdict is Verdict.INCOMPLETE
     ran = {each.target for each in report.stages if half and each.stage in RAN
            and each.outcome in SEEN}  # fmt: skip
@@ -155,7 +155,7 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
 
 
 def refuted_words(refutations: Sequence[Refutation]) -> str:
-    """Return the targets, or else the stages, that refute a patch, in words; empty: not refuted."""
+    """Return the targets or stages that refute a patch, in words; empty: no refutation."""
     if not refutations:
         return ""
     on = dict.fromkeys(each.target for each in refutations if each.target != "any")
@@ -185,7 +185,7 @@ def _obstacle(report: PatchReport) -> str:
 
 
 def unit_names(results: Iterable[StageResult]) -> list[str]:
-    """Return the distinct stages with their targets, such as `compile on gfx942`."""
+    """Return the distinct stages with targets, such as `compile on gfx942`."""
     return [*dict.fromkeys(
         result.stage + ("" if result.target == "any" else f" on {result.target}")
         for result in results
@@ -193,7 +193,7 @@ def unit_names(results: Iterable[StageResult]) -> list[str]:
 
 
 def _where(report: PatchReport) -> str:
-    """Return the targets of a proof in words, apart for runs, compiles, emulation and benches."""
+    """Return the targets of a proof in words, grouped by how the proof was made."""
     shown = [result for result in report.stages if proves(result)]
     ran = dict.fromkeys(
         result.target for result in shown if result.stage in ON_HARDWARE - {"bench"}

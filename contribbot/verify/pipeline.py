@@ -1,4 +1,4 @@
-"""Running the stages over patches: in order within a patch, side by side otherwise."""
+"""Run the stages over patches: in order for each patch, and patches in parallel."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
 
 #: The largest number of characters of a reason; the log has the whole text.
 _LONGEST: Final = 1000
-#: The number of parallel units, which mostly wait for git and for children.
+#: The number of parallel units, which mostly wait for git and for other programs.
 _UNITS: Final = 16
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """An outcome, and the installed packages on which it depends."""
+    """An outcome from the cache, with the installed packages on which the outcome depends."""
 
     result: StageResult
     packages: Packages
 
 
 class OutcomeCache:
-    """Remembered outcomes, one file each."""
+    """A cache of outcomes on disk, one file each."""
 
     def __init__(self, folder: Path, machine: Machine, *, logs: Path) -> None:
         self._folder = folder
@@ -82,7 +82,7 @@ class OutcomeCache:
         return Kept(self._folder), Kept(self._logs)
 
     def key(self, stage: str, target: str, inputs: Mapping[str, JsonValue]) -> str:
-        """Return the name under which an outcome is remembered."""
+        """Return the cache's key for the outcome of a stage, a target and inputs."""
         everything: JsonValue = {
             "stage": stage,
             "target": target,
@@ -93,7 +93,7 @@ class OutcomeCache:
         return build_cache.json_digest(everything)
 
     def get(self, key: str) -> Remembered | None:
-        """Return a remembered outcome; None: no outcome, or a damaged file."""
+        """Return the outcome of a key; None: no outcome, or a damaged file."""
         path = self._folder / f"{key}.json"
         try:
             packages, _, result = path.read_bytes().partition(b"\n")
@@ -104,13 +104,13 @@ class OutcomeCache:
             return None
         stored = remembered.result
         used(path)
-        # A remembered failure is reported only while its log exists.
+        # The logs of a remembered failure must not be removed before the outcome.
         for digest in filter(None, stored.details.logs if stored.details else ()):
             used(log_path(self._logs, digest))
         return replace(remembered, result=stored.model_copy(update={"cached": True}))
 
     def put(self, key: str, remembered: Remembered) -> None:
-        """Remember an outcome."""
+        """Write an outcome into the cache."""
         result = remembered.result.model_copy(update={"cached": False})
         text = f"{remembered.packages.model_dump_json()}\n{result.model_dump_json()}"
         write_atomically(self._folder / f"{key}.json", text.encode())
@@ -120,19 +120,19 @@ class Watcher(Protocol):
     """The receiver of a run's events, called from several threads."""
 
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
-        """Some work of a stage has started."""
+        """Note that a unit's work has started."""
 
     def step(self, patch: str, target: str, label: str, runs: str) -> None:
-        """A check of a patch runs on the named sides."""
+        """Note which runs of a check begin."""
 
     def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
-        """A remembered outcome is invalid, because a package has changed."""
+        """Note that a cached outcome is invalid, because a package has changed."""
 
     def ended(self, patch: str, result: StageResult) -> None:
-        """A unit has its outcome."""
+        """Note the outcome of a unit."""
 
     def finished(self, patch: str) -> None:
-        """A patch has passed through all stages."""
+        """Note that a patch has passed through all stages."""
 
     def download(self) -> Progress:
         """Return the progress display of downloads."""
@@ -140,16 +140,16 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How to verify."""
+    """The options of a verification."""
 
     #: The number of parallel checks, by default the number of cores.
     jobs: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
-    force: bool = False  # whether to repeat remembered work
+    force: bool = False  # whether to repeat work whose outcome is cached
 
 
 @dataclass(frozen=True)
 class Verified:
-    """The report on a patch, and the patch as it was verified."""
+    """The report on a patch, and the patch that was verified."""
 
     report: PatchReport
     #: The patch as it was read before the first stage; the files may have changed since.
@@ -159,7 +159,7 @@ class Verified:
 
 @dataclass
 class Run:
-    """The state that all patches of one command share: machine, pools, remembered outcomes."""
+    """The state that all patches of one command share: machine, threads, cached outcomes."""
 
     queue: Queue
     options: Options
@@ -167,15 +167,15 @@ class Run:
     cache: OutcomeCache
     machine: Machine
     scratch: Path
-    children: ThreadPoolExecutor  # other programs
-    units: ThreadPoolExecutor  # the work of stages
+    children: ThreadPoolExecutor  # threads that wait for other programs
+    units: ThreadPoolExecutor  # threads for the work of stages
     patches: ThreadPoolExecutor  # a thread for each patch
     warm: WarmProcesses
     slots: Slots = field(default_factory=Slots)
     preflights: Preflights = field(default_factory=Preflights)
 
     def job(self, patch: Patch, below: tuple[Patch, ...], folder: str) -> Job:
-        """Return a patch's job."""
+        """Return the job of a patch, with a folder for the job."""
         job = Job(
             patch,
             below,
@@ -198,7 +198,7 @@ class Run:
     def outcome(
         self, job: Job, kind: type[StageResult], unit: Unit, *, show_cached: bool = True
     ) -> StageResult:
-        """Do a unit's work, unless its outcome is remembered."""
+        """Return the outcome of a unit, from the cache or by doing the unit's work."""
         result = self._outcome(job, kind, unit)
         if show_cached or not result.cached:
             self.watcher.ended(job.patch.name, result)
@@ -246,7 +246,7 @@ class Run:
 
 @contextlib.contextmanager
 def open_run(queue: Queue, *, patches: int, options: Options, watcher: Watcher) -> Iterator[Run]:
-    """Give the state that the verifications of patches share; an error in one stops all."""
+    """Yield the state that the verifications of patches share; an error in a patch stops all."""
     machine = this_machine()
     cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
     shelves = (build_cache.compile_shelf(), build_cache.build_shelf(), build_cache.kernel_shelf())
@@ -261,7 +261,7 @@ def open_run(queue: Queue, *, patches: int, options: Options, watcher: Watcher) 
             state = (queue, options, watcher, cache, machine, scratch)
             yield Run(*state, children, units, walks, warm)
         except BaseException:
-            # An interrupt, or an error of one patch, ends all work at once.
+            # An interrupt, or an error in one patch, ends all work at once.
             process.stop()
             for pool in (walks, units, children):
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -273,7 +273,7 @@ Result = TypeVar("Result")
 
 
 def results_of(futures: Sequence[Future[Result]]) -> list[Result]:
-    """Wait for all; the first that fails ends the waiting, not the first in order."""
+    """Wait for all futures and return their results; the first error ends the waiting."""
     done, _ = wait(futures, return_when=FIRST_EXCEPTION)
     for future in done:
         future.result()
@@ -283,7 +283,7 @@ def results_of(futures: Sequence[Future[Result]]) -> list[Result]:
 def verify(
     queue: Queue, names: Sequence[str], *, options: Options, watcher: Watcher
 ) -> list[Verified]:
-    """Verify patches and return a report for each, in the order of the names."""
+    """All files are read first, so that an invalid file is reported before any work."""
     # All files are read first: an invalid file is reported before any work.
     patches = [queue.patch(name) for name in names]
     stacks = [tuple(map(queue.patch, queue.below(name))) for name in names]
@@ -296,7 +296,7 @@ def verify(
 
 
 def _walk(run: Run, job: Job) -> PatchReport:
-    """Take one patch through the stages."""
+    """Take one patch through the stages, and return the report on the patch."""
     for together in STAGES:
         # All stages of a row begin before the first wait: a stage's last check leaves cores idle.
         begun = [(stage, _begin(run, job, stage)) for stage in together]
@@ -323,7 +323,7 @@ def _begin(run: Run, job: Job, stage: Stage) -> list[Future[StageResult]]:
     obstacle = obstacle_of(stage, job.results)
     if not obstacle:
         units = stage.units(job)
-        # The longest first, so that no core waits for the longest at the end.
+        # The longest unit starts first, so that no core waits for a long unit at the end.
         order = sorted(range(len(units)), key=lambda at: -units[at].limit)
         begun = {at: run.units.submit(run.outcome, job, stage.result, units[at]) for at in order}
         return [begun[at] for at in range(len(units))]

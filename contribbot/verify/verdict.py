@@ -1,4 +1,20 @@
-"""The judge: what the runs of a check come to, as one table and pure functions."""
+"""Judge the runs of a check: a table of causes, and functions without side effects.
+
+The parts, in the order in which they act:
+
+1. `judge_sides` judges the first run on the base and on the patched tree: a run that failed as a
+   whole (`_troubled`), then a fault of the machine (`_machine_fault`), then the tests on the base
+   (`_on_base`), then the tests on the patched tree (`_on_patched`).
+2. `decide` asks for further runs (`RunAgain`): the deciding sides a second time, and after red to
+   green the patched tree without the change once. In the mapping `Runs`, an empty list under
+   `WITHOUT_CHANGE` means that a statement differs and that this side has not run yet; without
+   the key, no statement differs.
+3. `_without_change` adds to red to green whether the red comes back without the change.
+4. `sentence` writes a judgement as a line for people, from the row of its `Cause`.
+
+`judge_base` judges the two runs on the base of a patch that only reproduces a bug, and
+`judge_side` judges one run on one tree.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +29,10 @@ from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.model.failure import RAISED, Blame, RunFailure
 from contribbot.verify.pytest_run import CheckRun, FailedTest
 
-#: A patched tree hangs if it needs so many times longer than the base, on any machine.
+#: A patched tree hangs if its run takes this many times as long as the base's run.
 _HANGS: Final = 10
 
-#: The words for red to green, unless the judgement has its own words.
+#: The sentence for red to green, unless the judgement has another sentence.
 _RED: Final = "{detail}: fail on the base as stated, pass on the patched tree"
 _NEEDED: Final = "red again without the change"
 _BY_TEXT: Final = (
@@ -52,7 +68,7 @@ class Cause(enum.StrEnum):
     sentence: str
 
     def __new__(cls, word: str, outcome: Outcome, sentence: str) -> Self:
-        """Make a row of the table."""
+        """Make a cause from its word, its outcome and its sentence."""
         member = str.__new__(cls, word)
         member._value_ = word
         member.outcome, member.sentence = outcome, sentence
@@ -62,10 +78,10 @@ class Cause(enum.StrEnum):
     GREEN_ON_BOTH = (
         "green on both", Outcome.PASSED, "{detail}: pass on the base and on the patched tree"
     )  # fmt: skip
-    # Checks without a change, on the base alone.
+    # Checks of a patch without a change, which run on the base alone.
     REPRODUCED = "fails as stated", Outcome.PASSED, "fails as stated: {detail}"
     NOT_REPRODUCED = "passes without a change", Outcome.PASSED, "{detail}: pass without a change"
-    # From red to green, without evidence that the patch's behaviour is the cause.
+    # From red to green, without evidence that the change of behaviour is the cause.
     BY_TEXT = "passes without the change", Outcome.PASSED, _BY_TEXT
     BY_NAME = "fails otherwise without the change", Outcome.PASSED, _BY_NAME
     NO_STATEMENT = "no statement can be taken out", Outcome.PASSED, _NO_STATEMENT
@@ -93,27 +109,27 @@ class Cause(enum.StrEnum):
     DIFFERENT = (
         "different on the two trees", Outcome.UNAVAILABLE, "the check is broken: {detail}"
     )  # fmt: skip
-    BROKEN = "broken", Outcome.UNAVAILABLE, ""  # the sentence of the run's failure
+    BROKEN = "broken", Outcome.UNAVAILABLE, ""  # `sentence` takes the failure's sentence
     FLAKY = "flaky", Outcome.UNAVAILABLE, "flaky: two runs on the {side} differ: {detail}"
     MACHINE = "the machine gave up", Outcome.UNAVAILABLE, "on the {side}, {detail}"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The finding of a check: the cause, its side, and the failure of a run."""
+    """The result of judging runs: the cause, the side that shows the cause, and the failure."""
 
     cause: Cause
     side: str = ""
     detail: str = ""
-    more: int = 0  # further tests of the same kind
-    words: str = ""  # a sentence in place of the cause's sentence
+    more: int = 0  # the number of further tests with the same cause
+    words: str = ""  # a sentence in place of the cause's sentence, or of its `{red}`
     note: str = ""  # advice for the author of the check
     kind: RunFailure | None = None
-    proof: bool = False  # whether a test is red again, as stated, without the change
+    proof: bool = False  # whether a test fails again, as stated, without the change
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome of the cause."""
+        """The outcome that belongs to the cause."""
         return self.cause.outcome
 
 
@@ -124,19 +140,19 @@ class RunSide(enum.StrEnum):
     PATCHED = "patched tree"
     #: The patched tree, with the base's statements under its names (`without_change.py`).
     WITHOUT_CHANGE = "patched tree without the change"
-    #: A later release, without the patch.
+    #: A release without the patch, such as a later release.
     RELEASE = "release"
 
 
 @dataclass(frozen=True)
 class RunAgain:
-    """The side on which a check has to run before a judgement."""
+    """The answer of `decide` that a check has to run on a side before a judgement."""
 
     side: RunSide
 
 
 _GREEN: Final = {"fail-to-pass": Cause.RED_TO_GREEN, "pass-to-pass": Cause.GREEN_ON_BOTH}
-#: The runs of a check by side, in their order; without `WITHOUT_CHANGE` where no statement differs.
+#: The runs of a check by side, in order; no key `WITHOUT_CHANGE`: no statement differs.
 Runs = Mapping[RunSide, Sequence[CheckRun]]
 
 
@@ -157,7 +173,7 @@ def judge_sides(check: Check, base: CheckRun, patched: CheckRun) -> Judgement:
 
 
 def judge_base(check: Check, run: CheckRun, again: CheckRun) -> Judgement:
-    """Judge two runs of a check on the base, where there is no change to compare with."""
+    """Judge two runs on the base of a check whose patch has no change."""
     judgement = judge_side(check, RunSide.BASE, run)
     if judgement.outcome is not Outcome.PASSED:
         return judgement
@@ -192,11 +208,11 @@ def decide(
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides,
 ) -> Judgement | RunAgain:
     """Return the judgement of a check's runs, or the side that has to run before a judgement."""
-    # After a red to green, the red has to come back without the change. The deciding sides run
-    # twice; a red that came back as stated replaces the base's second run.
+    # After red to green, the red has to come back without the change. The deciding sides run
+    # twice; a run without the change that fails as stated replaces the base's second run.
     base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
     first = judge(check, base, patched)
-    # A check that hung, or that lacked something of this machine, does not run twice.
+    # A check that hung, or for which this machine lacked something, does not run twice.
     kind = first.kind
     once = kind is RunFailure.TIMED_OUT or (kind is not None and kind.blame is Blame.MACHINE)
     again = [RunSide(first.side)] if first.outcome is Outcome.FAILED and not once else []
@@ -218,7 +234,7 @@ def decide(
 def _without_change(
     check: Check, first: Judgement, base: CheckRun, without: CheckRun | None
 ) -> Judgement:
-    """Add to a judgement which tests are red again, as stated, without the change."""
+    """Add to red to green whether a test is red again, as stated, without the change."""
     if without is None:
         return replace(first, cause=Cause.NO_STATEMENT)
     if without.kind is not None:
@@ -234,7 +250,7 @@ def _without_change(
 
 
 def _differ(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> str:
-    """Return the difference between two runs on one side; empty: equal outcomes."""
+    """Return the first difference between two runs on one side; empty: equal outcomes."""
     tests = sorted({**run.outcomes, **again.outcomes})
     differ = [test for test in tests if run.outcomes.get(test) != again.outcomes.get(test)]
     if again.kind is not run.kind or differ:
@@ -247,11 +263,11 @@ def _differ(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> str:
 
 
 def _troubled(check: Check, side: RunSide, run: CheckRun, other: CheckRun | None) -> Judgement:
-    """Judge a run that failed as a whole, by the other tree's run if there is any."""
-    # A failing base is no measure of the time and memory that the patched tree may use.
+    """Judge a run that failed as a whole; `other`: the other tree's run, if any."""
+    # The base's run is no measure of time and memory if a test failed in it.
     kind, beside = run.kind, other if side is RunSide.PATCHED and other and not other.kind else None
     measured = beside is not None and not beside.failed
-    assert kind is not None  # noqa: S101  callers see to that
+    assert kind is not None  # noqa: S101  callers pass only runs with a kind
     if kind.blame is Blame.MACHINE:
         cause = Cause.DIES_PATCHED if measured and not run.lacked else Cause.MACHINE
         return Judgement(cause, side, run.detail, kind=kind)
@@ -271,8 +287,8 @@ def _troubled(check: Check, side: RunSide, run: CheckRun, other: CheckRun | None
 def _machine_fault(
     check: Check, side: RunSide, run: CheckRun, other: CheckRun | None
 ) -> Judgement | None:
-    """Judge a run with a fault of this machine; None: no such fault, or the patch is to blame."""
-    # A fault on the patched tree alone is the patch's doing if the base passed.
+    """Judge a run by a fault of this machine; None: no such fault, or the patch is to blame."""
+    # If the base passed, a fault on the patched tree alone comes from the patch.
     patched = side is RunSide.PATCHED
     for failure in run.failed:
         if not failure.by_machine:
@@ -293,9 +309,9 @@ def _machine_fault(
 
 
 def _own(check: Check, failure: FailedTest, base: CheckRun, patched: CheckRun) -> bool:
-    """Return whether a failure is the check's own, given a known-good kernel that passed later."""
-    # The free memory before the run is unknown: a lack of memory is the patch's fault to mend only
-    # where the patch states this lack, and the patched tree had enough memory.
+    """Return whether a failure is the check's own, after a known-good kernel passed."""
+    # The free memory before the run is unknown. A lack of memory is the check's own only where the
+    # patch states this lack, and the patched tree had enough memory.
     if failure.kind is not RunFailure.NO_MEMORY:
         return True
     stated = check.expect == "fail-to-pass" and re.search(check.reason, failure.message)
@@ -305,7 +321,7 @@ def _own(check: Check, failure: FailedTest, base: CheckRun, patched: CheckRun) -
 def _on_base(check: Check, side: RunSide, base: CheckRun) -> Judgement | None:
     if check.expect == "pass-to-pass":
         return _failed(Cause.FAILS_BASE, side, base.failed) if base.failed else None
-    # On a release, one test that still fails is enough.
+    # On a release, one failing test is enough.
     if base.passed and (side is RunSide.BASE or not base.failed):
         return Judgement(Cause.PASSES_BASE, side, base.passed[0], len(base.passed) - 1)
     return unlike_stated(check, base.failed, side)
@@ -314,7 +330,7 @@ def _on_base(check: Check, side: RunSide, base: CheckRun) -> Judgement | None:
 def unlike_stated(
     check: Check, failed: Sequence[FailedTest], where: RunSide = RunSide.BASE
 ) -> Judgement | None:
-    """Judge failures on the base by the first failure not as stated; None: all are as stated."""
+    """Judge the first failure that is not as the patch states; None: all are as stated."""
     for failure in failed:
         if failure.kind and not failure.by_machine:
             raised = failure.message.partition(":")[0]
@@ -346,7 +362,7 @@ def _on_patched(base: CheckRun, patched: CheckRun) -> Judgement | None:
 
 def _failed(cause: Cause, side: RunSide, failed: Sequence[FailedTest]) -> Judgement:
     for failure in failed:
-        # A patched tree that imports a missing name of its own is the patch's doing.
+        # If the patched tree imports a name that the tree lacks, the patch is to blame.
         own = failure.kind is RunFailure.OWN_IMPORT and side is RunSide.PATCHED
         if failure.kind and not failure.by_machine and not own:
             return Judgement(Cause.BROKEN, side, _name(failure), kind=failure.kind)
@@ -358,7 +374,7 @@ def _name(failure: FailedTest) -> str:
 
 
 def sentence(judgement: Judgement) -> str:
-    """Return the judgement as a line for people, which no code parses."""
+    """Return the judgement as a line for people; no code reads the line."""
     cause, kind, words = judgement.cause, judgement.kind, judgement.words
     row = cause.sentence
     if kind and (cause is Cause.BROKEN or kind.blame is Blame.MACHINE):

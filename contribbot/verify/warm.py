@@ -1,7 +1,27 @@
-"""Warmed processes: Python with pytest and torch imported, of which each run of a check is a fork.
+"""Fork the runs of checks from warmed processes: Python with pytest and torch imported.
 
-The warmed process imports nothing of a tree, and so needs no sandbox. A fork of it joins the
-namespaces of the program that stands for it in its sandbox (`warm_client.py`).
+Four processes take part:
+
+- contribbot: `WarmProcesses` starts servers, and asks a server for a fork for each run.
+- The server (`serve`) imports the modules once. The server imports nothing of a patch's tree, and
+  so needs no sandbox.
+- The keeper (`_look_after`) is a fork of the server for one run. The keeper forks the run itself
+  (`_become`), waits for the end of the run, and kills what the run left behind.
+- The client (`warm_client.py`) stands for the run in the run's sandbox.
+
+The order for one run:
+
+1. `WarmProcesses.fork` sends the server one end of a socket, the channel, and of a pipe, `life`.
+2. The server forks the keeper, which waits for a request on the channel.
+3. The client, started in the sandbox with the other end of the channel, sends the request: the
+   command, the variables, the folder and the three standard streams.
+4. The keeper enters the client's namespaces (`_join`), writes a byte to `life`, forks the run, and
+   answers "forked". If no fork is safe, the keeper answers with the reason instead, and the
+   client executes the command itself.
+5. The run takes the client's streams, variables and folder, and calls pytest.
+6. The keeper sends the run's exit status to the client, which ends with the same status. If the
+   channel closes first, the keeper kills the run.
+7. `Fork.end` waits until `life` has no writer left: the keeper and the run have ended.
 """
 
 from __future__ import annotations
@@ -25,7 +45,7 @@ from typing import Final, NoReturn
 
 from contribbot import process
 
-#: The command that a run has in a warmed process's place, before that of a fresh child.
+#: The client's command, in front of the command that a fresh process would have.
 CLIENT: Final = (sys.executable, "-I", "-S", "-B", str(Path(__file__).with_name("warm_client.py")))
 _SERVER: Final = (
     sys.executable,
@@ -34,21 +54,21 @@ _SERVER: Final = (
     "-c",
     "from contribbot.verify.warm import serve; serve()",
 )
-#: Variables that differ from run to run, beside contribbot's own.
+#: Variables that differ from run to run; so do those whose names begin with CONTRIBBOT_.
 _OF_A_RUN: Final = ("HOME", "TMPDIR", "TRITON_HOME")
-#: The largest number of warmed processes: each process takes some 200 MB.
+#: The largest number of servers at a time; each server takes some 200 MB.
 _MOST: Final = 4
 
 
 @dataclass(frozen=True)
 class Fork:
-    """A run's connection to a warmed process."""
+    """A run's connection to the keeper that forks the run."""
 
-    channel: socket.socket  # for the program that represents the fork
-    _life: int  # a pipe: a byte tells of a fork, the end of the pipe tells of the fork's end
+    channel: socket.socket  # the client's end of the channel
+    _life: int  # a pipe: a byte means that a fork exists, end of file means that the fork ended
 
     def end(self) -> None:
-        """End the fork, if any, and wait a limited time for its end."""
+        """Close the channel, and wait a limited time until the keeper and the fork have ended."""
         self.channel.close()
         for seconds in (0, process.LAST_WAIT):
             if not select.select([self._life], [], [], seconds)[0] or not os.read(self._life, 1):
@@ -57,7 +77,7 @@ class Fork:
 
 @dataclass
 class WarmProcesses:
-    """The warmed processes of a verification, one for each environment and set of modules."""
+    """The servers of a verification, one for each set of variables and modules."""
 
     folder: Path
     _servers: dict[str, tuple[socket.socket, contextlib.ExitStack]] = field(default_factory=dict)
@@ -65,13 +85,13 @@ class WarmProcesses:
 
     @contextlib.contextmanager
     def fork(self, env: Mapping[str, str], modules: Sequence[str]) -> Iterator[Fork]:
-        """Give a run its connection to the process with its environment and modules."""
+        """Yield a run's connection to a new keeper; the keeper's server has these modules."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         life, life_of_fork = os.pipe()
         with ours, theirs:
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             try:
-                # A warmed process that has ended is seen by the program that asks for a fork.
+                # If the server has ended, the client sees that the channel is closed.
                 with self._lock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     control = self._control(env, modules)
                     socket.send_fds(control, [b"\n"], [theirs.fileno(), life_of_fork])
@@ -117,13 +137,13 @@ class WarmProcesses:
         return ours, stack
 
     def close(self) -> None:
-        """End all processes."""
+        """End all servers."""
         with self._lock:
             while self._servers:
                 self._servers.popitem()[1][1].close()
 
 
-# The rest runs in the warmed process.
+# The code below runs in the server, in the keeper and in the fork.
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 #: The flags of setns(2) by namespace.
@@ -143,17 +163,17 @@ _DROP_BOUNDING: Final = 24
 _SUBREAPER: Final = 36
 _NO_NEW_PRIVILEGES: Final = 38
 _AMBIENT, _RAISE = 47, 2
-#: The capability that a sandbox leaves, CAP_DAC_OVERRIDE, and the version of capset(2)'s header.
+#: CAP_DAC_OVERRIDE, which a sandbox leaves to its processes, and capset(2)'s header version.
 _CAPABILITY: Final = 1
 _CAPABILITIES_V3: Final = 0x20080522
 _DEVICES: Final = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
 def serve() -> NoReturn:
-    """Import modules, and fork for each run, until contribbot ends: `serve CONTROL MODULE...`."""
+    """Import modules, then fork a keeper for each run: `serve CONTROL MODULE...`."""
     control = socket.socket(fileno=int(sys.argv[1]))
     refusal = _warm(sys.argv[2:])
-    # The process waits for forks that ended, so that their CPU time is added to its own.
+    # The server waits for ended keepers, so that their CPU time counts as the server's children.
     signal.signal(signal.SIGCHLD, _wait_for_ended)
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 2)
@@ -178,10 +198,10 @@ def _warm(modules: Sequence[str]) -> str:
     for name in ("contribbot.verify.pytest_plugin", *modules):
         try:
             importlib.import_module(name)
-        except BaseException as error:  # noqa: BLE001  a fresh child reports the same error
+        except BaseException as error:  # noqa: BLE001  a fresh process reports the same error
             return f"import {name}: {type(error).__name__}"
     if cache := sys.modules.get("triton.runtime.cache"):
-        cache.triton_key()  # triton keeps the key, for which it reads a library of 300 MB
+        cache.triton_key()  # triton caches the key, which takes reading a library of 300 MB
     gc.collect()
     gc.freeze()
     threads = len([*Path("/proc/self/task").iterdir()])
@@ -196,14 +216,14 @@ def _warm(modules: Sequence[str]) -> str:
 
 
 def _look_after(channel: socket.socket, life: int, refusal: str) -> None:
-    """Fork for a run that asks, end the fork at the run's end, and report the fork's status."""
+    """Be the keeper: fork the run, end the run if the channel closes, send the run's status."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _prctl(_SUBREAPER, 1)
     ancillary = socket.CMSG_SPACE(3 * 4) + socket.CMSG_SPACE(3 * 4)
     message, received, _, _ = channel.recvmsg(2**20, ancillary)
     if not message:
-        os._exit(0)  # the run has ended without a request
+        os._exit(0)  # the channel was closed before a request
     of_kind = {kind: memoryview(data).cast("i").tolist() for _, kind, data in received}
     streams, (client, _, _) = of_kind[socket.SCM_RIGHTS], of_kind[socket.SCM_CREDENTIALS]
     joined, pid = False, 0
@@ -215,7 +235,7 @@ def _look_after(channel: socket.socket, life: int, refusal: str) -> None:
     except OSError as error:
         refusal = str(error)
     if refusal:
-        with contextlib.suppress(OSError):  # the run has ended meanwhile
+        with contextlib.suppress(OSError):  # the client has ended
             channel.send(refusal.encode())
         os._exit(0)
     if not pid:
@@ -251,7 +271,7 @@ def _join(pid: int) -> bool:
 
 
 def _end_children() -> None:
-    """Kill the processes that a fork left running, in other groups, too; a sandbox ends its own."""
+    """Kill the processes that the run left, also in other groups; a sandbox does so itself."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while True:
         try:
@@ -266,7 +286,7 @@ def _end_children() -> None:
 
 
 def _become(request: Mapping[str, object], streams: Sequence[int], *, joined: bool) -> NoReturn:
-    """Become the child of a run, as a fresh process is."""
+    """Be the run: take the client's streams, folder and variables, and run pytest."""
     os.setsid()
     if joined:
         _drop_privileges()
@@ -275,12 +295,12 @@ def _become(request: Mapping[str, object], streams: Sequence[int], *, joined: bo
         os.dup2(stream, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     env, command = request["env"], request["command"]
-    assert isinstance(env, dict)  # noqa: S101  `warm_client.py` writes it
-    assert isinstance(command, list)  # noqa: S101  the same
+    assert isinstance(env, dict)  # noqa: S101  `warm_client.py` sends a dict
+    assert isinstance(command, list)  # noqa: S101  `warm_client.py` sends a list
     os.chdir(str(request["cwd"]))
     os.environ.clear()
     os.environ.update(env)
-    # A fork must look for its own temporary folder, and draw random numbers of its own.
+    # Each fork needs its own temporary folder and its own random numbers.
     if tempfile := sys.modules.get("tempfile"):
         vars(tempfile)["tempdir"] = None
     if random := sys.modules.get("numpy.random"):
@@ -292,7 +312,7 @@ def _become(request: Mapping[str, object], streams: Sequence[int], *, joined: bo
 
 
 def _drop_privileges() -> None:
-    """Keep the one capability that a sandbox leaves, in the fork and in its children."""
+    """Give up all capabilities but the one capability that a sandbox leaves, for children, too."""
     for capability in range(64):
         if capability != _CAPABILITY:
             _prctl(_DROP_BOUNDING, capability)
@@ -302,7 +322,7 @@ def _drop_privileges() -> None:
         raise OSError(ctypes.get_errno(), "capset")
     _prctl(_AMBIENT, _RAISE, _CAPABILITY)
     _prctl(_NO_NEW_PRIVILEGES, 1)
-    # After the entry into a user namespace, the process's own user may not inspect the process.
+    # Joining a user namespace made the process undumpable: its user could not read its /proc.
     _prctl(_DUMPABLE, 1)
 
 

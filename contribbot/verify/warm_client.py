@@ -1,8 +1,8 @@
-"""The program that stands in a sandbox for the fork of a warmed process: `CHANNEL COMMAND...`.
+"""Stand in a sandbox for a run that is forked from a warmed process: `CHANNEL COMMAND...`.
 
-Started as a script without `site`, so that its start costs next to nothing. The fork gets this
-program's variables, folder and streams; the status of the fork becomes its own. Where the warmed
-process does not fork, the command is executed here.
+The script starts without `site`, because that is quick. The forked run gets this program's
+variables, folder and streams, and this program ends with the run's exit status. If no run is
+forked, this program executes the command itself. `warm.py` describes all processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STREAMS = (0, 1, 2)
 
 
 def main() -> None:
-    """Ask for a fork and end with the fork's status, or else become the command."""
+    """Ask for a fork and end with the fork's exit status, or else execute the command."""
     channel, command = socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]
     lifeline = os.environ.pop("CONTRIBBOT_LIFELINE")
     request = {"command": command, "env": dict(os.environ), "cwd": os.getcwd()}  # noqa: PTH109  quick to start
@@ -28,7 +28,7 @@ def main() -> None:
     except OSError:
         answer = ""
     if answer == "forked":
-        # Without an answer the process beside the fork was killed, and the fork with it.
+        # No answer: the keeper was killed, and with the keeper the fork.
         _end(int(_answer(channel, int(lifeline)) or -signal.SIGKILL))
     why = answer or "the warmed process has ended"
     os.write(2, f"contribbot: not forked from a warmed process: {why}\n".encode())
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _answer(channel: socket.socket, lifeline: int) -> str:
-    """Return the next answer; end where contribbot has ended."""
+    """Return the next answer from the channel; end this program if contribbot has ended."""
     ready, _, _ = select.select([channel.fileno(), lifeline], [], [])
     if lifeline in ready:
         os._exit(1)
@@ -46,7 +46,7 @@ def _answer(channel: socket.socket, lifeline: int) -> str:
 
 
 def _end(status: int) -> None:
-    """End with a status, or by the signal that a negative status means."""
+    """End this program with an exit status; a negative status is the number of a signal."""
     if status < 0:
         if -status not in {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(-status, signal.SIG_DFL)
