@@ -1,1 +1,1 @@
-"""The queue of patches: loaded, checked, ordered and changed."""
+"""Load, check, order and change a queue of patches."""

@@ -1,4 +1,4 @@
-"""Rearranging a queue: reorder, rename, fold, split, restore. Each is one change, or none."""
+"""Reorder, rename, fold, split, undo and restore patches; each writes all its files or none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from contribbot.run_folder import run_folder
 
 
 class Arranged(Model):
-    """The document of `queue reorder`, `mv`, `fold` and `split`: the change, and the new order."""
+    """The JSON document of `queue reorder`, `mv`, `fold` and `split`."""
 
     patch: str
     done: str
@@ -40,7 +40,7 @@ class Arranged(Model):
 
 
 def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arranged:
-    """Put a patch before or after another patch in the queue's order, or last."""
+    """Put a patch before or after the patch `other` in the queue's order; None: put it last."""
     if other == name:
         where = "before" if before else "after"
         raise UsageError(f"{name} cannot stand {where} itself", hint="name another patch")
@@ -55,7 +55,7 @@ def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arra
 
 
 def rename(queue: Queue, name: str, new: str) -> Arranged:
-    """Rename a patch; records and attestation of the old name go into its history."""
+    """Rename a patch; its evidence and attestation move to the history of the new name."""
     with transaction(queue.folder, f"mv {name} to {new}") as change:
         queue = _fresh(queue, name)
         check_new_name(queue, new)
@@ -85,7 +85,7 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
 
 
 def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
-    """Add a patch's commits to those of another patch, and take the first out of the queue."""
+    """Add the commits of a patch to the patch `into`, and take the first out of the queue."""
     operation = f"fold {name} into {into}"
     with run_folder() as scratch, transaction(queue.folder, operation) as change:
         queue = _fresh(queue, name, into)
@@ -127,7 +127,7 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
 def split(
     queue: Queue, name: str, new: str, *, paths: Sequence[str], start: int, progress: Progress
 ) -> Arranged:
-    """Move a patch's changes of some paths, or its last commits, into a new patch above."""
+    """Move a patch's changes to some paths, or its commits from `start` on, into a new patch."""
     if bool(paths) == bool(start):
         raise UsageError(
             f"{name}: either paths or --from N say what goes into {new}",
@@ -157,7 +157,7 @@ def split(
                     specs[new] = spec.model_copy(update={"depends_on": (name,)})
             _check_above(stack, specs, parts)
             subject = read_mail(parts[new][0]).subject
-        # A path that goes takes a part of each commit along, whose subject stays.
+        # A split by paths leaves part of each commit behind, so its subject does not fit.
         draft = replace(draft, title=f"{patch.spec.title}: {new}" if paths else subject)
         write_patch(change, patch, parts[name], touched)
         record_change(change, stack.with_files(parts), patch, parts[name], why=f"split of {new}")
@@ -170,7 +170,7 @@ def split(
 def _parted(
     store: Store, base: str, commits: Sequence[str], paths: Sequence[str], start: int
 ) -> tuple[str, str]:
-    """Write commits anew as two runs, what stays and what goes; return the last of each run."""
+    """Write commits again, first the changes that stay, then the rest; return both tips."""
     rows = raw_changes(store, commits)
     known = {path for _, _, path in rows}
     for path in paths:
@@ -204,16 +204,16 @@ def _parted(
 
 
 class Reversal(Model):
-    """The document of `undo --json` without a patch."""
+    """The JSON document of `undo` without a patch's name: the operation and the changed files."""
 
     operation: str
     files: tuple[str, ...]
 
 
 def undo(folder: Path) -> Reversal:
-    """Take back the last operation on the queue; after an undo, that undo."""
+    """Undo the last operation on the queue; a second undo takes back the first."""
     with hold_queue(folder):
-        load_queue(folder)  # A queue that cannot be read, as in a merge conflict, stays as it is.
+        load_queue(folder)  # Fail before any change if the queue cannot be read.
         inverse = OperationLog.require(folder).inverse()
         change = Transaction(folder, f"undo: {inverse.summary}")
         for path, content in inverse.files.items():
@@ -236,7 +236,7 @@ def undo(folder: Path) -> Reversal:
 def restore(
     queue: Queue, name: str, number: int, *, force: bool = False, progress: Progress
 ) -> Refreshed:
-    """Give a patch the files of a version."""
+    """Write the files of a patch's recorded version back into the queue."""
     queue = _fresh(queue, name)
     patch = queue.patch(name)
     files = history.version(queue.folder, name, number).files()
@@ -256,7 +256,7 @@ def restore(
 
 
 def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
-    """Delete the files of a patch that contribbot knows, and keep copies in the history."""
+    """Delete a patch's files from the queue, except unknown files; the history keeps copies."""
     folder, aside = f"patches/{patch.name}", f"history/{patch.name}/retired"
     history.record(
         change,
@@ -272,14 +272,14 @@ def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
     change.replace_files(f"{folder}/checks", patch.support, ())
     change.replace_files(aside, (), patch.files)
     change.replace_files(f"{aside}/checks", (), patch.support)
-    # `contribbot new` puts it there, so that git keeps the folder.
+    # `contribbot new` writes .gitkeep, so that git keeps the folder.
     change.delete(f"{folder}/checks/.gitkeep")
     event = RetiredEvent(time=history.now(), summary=f"retired: {why}", why=why)
     history.note(change, patch.name, event)
 
 
 def _fresh(queue: Queue, *names: str) -> Queue:
-    """Load the queue anew, and refuse names that are not in the queue."""
+    """Load the queue again; raise UsageError for a name that is not in the queue."""
     queue = load_queue(queue.folder)
     for name in names:
         if name not in queue.specs:
@@ -293,7 +293,7 @@ def _require(what: str, why: str) -> None:
 
 
 def _without(spec: PatchSpec, name: str, instead: Sequence[str]) -> PatchSpec:
-    """Return a patch's spec with other dependencies in the place of one dependency."""
+    """Return a patch's spec where other dependencies replace the dependency `name`."""
     below = [new for low in spec.depends_on for new in (instead if low == name else (low,))]
     return spec.model_copy(update={"depends_on": tuple(dict.fromkeys(below))})
 
@@ -308,7 +308,7 @@ def _check_above(
     specs: Mapping[str, PatchSpec],
     files: Mapping[str, tuple[PatchFile, ...]],
 ) -> None:
-    """Fail if a patch that applied before does not apply with the new files and dependencies."""
+    """Raise QueueError if a new patch, or one that applied before, does not apply now."""
     queue = stack.queue
     arranged = replace(queue, specs=dict(specs))
     after = PatchStack(arranged, stack.fetched, stack.scratch, files=files)
@@ -321,7 +321,7 @@ def _check_above(
 def _named(
     queue: Queue, specs: Mapping[str, PatchSpec], name: str = "", new: str = ""
 ) -> list[str]:
-    """Return the patches that queue.toml lists, with `new` if `name` is listed there."""
+    """Return the patches that queue.toml lists, and also `new` if queue.toml lists `name`."""
     named = {*queue.spec.order} | ({new} if name in queue.spec.order else set())
     return [other for other in specs if other in named]
 
@@ -329,7 +329,7 @@ def _named(
 def _write_order(
     change: Transaction, queue: Queue, specs: Mapping[str, PatchSpec], named: Sequence[str]
 ) -> tuple[str, ...]:
-    """Write dependencies and the order of queue.toml; return the complete order."""
+    """Write changed dependencies and queue.toml's order; return the order of all patches."""
     order = complete_order(named, specs)
     for name, spec in specs.items():
         for low in spec.depends_on:

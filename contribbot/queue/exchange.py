@@ -1,4 +1,4 @@
-"""Patches as mails and as ranges of clones: `new NAME SOURCE` reads, `queue export` writes."""
+"""Import patches from mails or a clone's commits (`new NAME SOURCE`), and export patches."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _SHA1: Final = 40
 def read_range(
     clone: Path, wanted: str, *, pin: Pin | None, scratch: Path, into: Store | None = None
 ) -> tuple[PatchFile, ...]:
-    """Return commits of a clone as patch files; no configuration of the clone is read.
+    """Return a clone's commits as patch files, without reading the clone's configuration.
 
-    The texts that the commits change go `into` a store, to merge with them there.
+    The store `into` gets the old contents of changed files, so that git can merge there.
     """
     store = _borrowing(clone, scratch)
     base, tip = _ends(store, clone, wanted, pin)
@@ -66,9 +66,9 @@ def _is_repository(folder: Path) -> bool:
 
 
 def _rev_parse(clone: Path, *args: str) -> str:
-    """Return the answer of `git rev-parse` in a clone, free of its settings; empty on failure."""
+    """Return the output of `git rev-parse` in a clone; empty: git failed."""
     done = process.run(
-        # Another person's clone may be read: nothing of it is run.
+        # Another person may own the clone, as nothing in the clone is run.
         ["git", "-c", "safe.directory=*", "-C", clone, "rev-parse", *args],
         env=git_environment(),
         accept=(0, 1, 128),
@@ -77,7 +77,7 @@ def _rev_parse(clone: Path, *args: str) -> str:
 
 
 def _borrowing(clone: Path, scratch: Path) -> Store:
-    """Return a repository of our own that reads the objects of a clone."""
+    """Return a new store in `scratch` that reads the clone's objects where they are."""
     objects = _rev_parse(clone, "--path-format=absolute", "--git-path", "objects")
     if not _is_repository(clone) or not objects:
         raise UsageError(
@@ -94,7 +94,7 @@ def _borrowing(clone: Path, scratch: Path) -> Store:
 
 
 def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str, str]:
-    """Return the commits that a range lies between."""
+    """Return the start (exclusive) and the end of a range `A..B` or of a branch."""
     if "..." in wanted or wanted.startswith("-"):
         raise UsageError(f"{wanted}: not a range", hint="write A..B, or the name of a branch")
     lower, dots, upper = wanted.partition("..")
@@ -102,7 +102,7 @@ def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str,
     if dots:
         below = _commit(clone, lower or "HEAD")
     else:
-        # A work tree that `edit` made knows its base, and no tag.
+        # A work tree that `edit` made has a ref of its base, and no tags.
         names = [BASE_REF, *((pin.commit, f"refs/tags/{pin.tag}") if pin is not None else ())]
         asks = (("--verify", "--quiet", f"{name}^{{commit}}") for name in names if name)
         known = (_rev_parse(clone, *ask) for ask in asks)
@@ -131,7 +131,7 @@ def _commit(clone: Path, name: str) -> str:
 def _check_round_trip(
     store: Store, base: str, tip: str, files: tuple[PatchFile, ...], scratch: Path
 ) -> None:
-    """Refuse commits whose patch files would lose a change or a part of the message."""
+    """Raise QueueError if the patch files lose a change or a part of a commit message."""
     series = apply_series(store, base, files, pin="where the range starts", scratch=scratch)
     log = store.git("log", "-z", "--reverse", "--format=%T %B", f"{base}..{tip}").stdout
     commits = [row.partition(b" ") for row in log.rstrip(b"\0").split(b"\0")]
@@ -151,35 +151,35 @@ def _check_round_trip(
 
 
 def _text(message: bytes) -> str:
-    """Decode a text whose encoding is not stated, as git does."""
+    """Return bytes as text, decoded as git does: UTF-8, or else Latin-1."""
     try:
         return message.decode("utf-8")
     except UnicodeDecodeError:
         return message.decode("latin-1")
 
 
-#: The line that `git format-patch` puts before each mail; the date never changes.
+#: The line that `git format-patch` writes before each mail; its date is a constant of git.
 _GIT_LINE: Final = re.compile(rb"From [0-9a-f]{40,64} Mon Sep 17 00:00:00 2001\n")
 _DIFF: Final = re.compile(rb"^(?:diff -|Index: |--- [^\n]+\n\+\+\+ )", re.MULTILINE)
-#: Ways to send a mail that hide its lines until they are decoded.
+#: Mail headers that say that the body is encoded or has several parts.
 _ENCODED: Final = re.compile(
     rb"^content-(transfer-encoding:\s*(base64|quoted)|type:\s*multipart)",
     re.IGNORECASE | re.MULTILINE,
 )
 _COVER: Final = re.compile(rb"^subject:[^\n]*\[[^\]\n]*\b0+/\d+\]", re.IGNORECASE | re.MULTILINE)
-#: A byte order mark and empty lines, which editors and copying leave before a text.
+#: A byte order mark and empty lines at the start, which editors may leave.
 _BEFORE: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?[\r\n]*")
 
 
 def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]:
-    """Read the mails of an mbox, or a single mail; a cover letter is left out."""
+    """Return the mails of an mbox, or a single mail, as patch files, without a cover letter."""
     content = _BEFORE.sub(b"", content)
     if not content.strip():
         raise QueueError(f"{name}: empty", hint="give it the output of `git format-patch --stdout`")
     mails = _split(content, scratch) if content.startswith(b"From ") else [content]
     files = []
     for number, mail in enumerate(mails, start=1):
-        # Not the letter that introduces a series.
+        # A cover letter, which introduces a series, has no diff: skip this mail.
         if _DIFF.search(mail) or not _COVER.search(mail.partition(b"\n\n")[0]):
             title = name if len(mails) == 1 else f"{name}, mail {number}"
             if not mail.endswith(b"\n"):
@@ -190,7 +190,7 @@ def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]
 
 
 def is_plain(file: PatchFile) -> bool:
-    """Tell whether a file is as `git format-patch` writes files, and can be kept unchanged."""
+    """Return whether a mail is as `git format-patch` writes mails, so that it needs no change."""
     head = file.content.partition(b"\n\n")[0]
     if not _GIT_LINE.match(file.content) or _ENCODED.search(head):
         return False
@@ -202,10 +202,10 @@ def is_plain(file: PatchFile) -> bool:
 
 
 def _split(content: bytes, scratch: Path) -> list[bytes]:
-    """Take an mbox apart with the program that `git am` uses."""
+    """Return the mails of an mbox, split by `git mailsplit`, which `git am` uses."""
     folder = scratch / "mails"
     folder.mkdir()
-    # Line endings of a mailbox that was saved with CRLF are not the patch's own.
+    # If the first line ends with CRLF, the mailbox was saved so: the patch has no CRLF.
     keep = () if content.partition(b"\n")[0].endswith(b"\r") else ("--keep-cr",)
     process.run(
         ["git", "mailsplit", "-b", "-d5", *keep, f"-o{folder}"],
@@ -219,7 +219,7 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
 
 
 def _plain_ends(mail: bytes) -> bytes:
-    """Undo CRLF line ends of a whole mail; CRLF in some of the lines belongs to the content."""
+    """Return a mail with CRLF replaced by LF, if the mail's first line ends with CRLF."""
     return mail.replace(b"\r\n", b"\n") if mail.partition(b"\n")[0].endswith(b"\r") else mail
 
 
@@ -227,7 +227,7 @@ _SOURCES: Final = "name a folder of patches, an mbox, or a clone and a range"
 
 
 def read_files(places: Sequence[Path], scratch: Path) -> tuple[PatchFile, ...]:
-    """Read files in the given order, and the patches and mails of folders by name."""
+    """Return the patches in files and folders, in the given order; in a folder, by name."""
     files: list[PatchFile] = []
     for place in places:
         inside = [place] if place.is_file() else []
@@ -251,7 +251,7 @@ _PULL: Final = re.compile(
 
 
 def pull_in(sources: Sequence[str]) -> tuple[str, int] | None:
-    """Return repository and number where the source is one pull request, else None."""
+    """Return repository and number if the only source is a pull request, else None."""
     match = _PULL.fullmatch(sources[0]) if len(sources) == 1 else None
     return (match["repository"], int(match["number"])) if match else None
 
@@ -264,7 +264,7 @@ def read_sources(
     scratch: Path,
     into: Store | None = None,
 ) -> tuple[PatchFile, ...]:
-    """Read the commits that a user named: `REPO A..B`, `REPO BRANCH`, files, folders or `-`."""
+    """Return the patches at `REPO A..B`, `REPO BRANCH`, a pull request, files, folders or `-`."""
     pull = pull_in(sources)
     if pull or list(sources) == ["-"]:
         return read_mbox(stdin(), "{}#{}".format(*pull) if pull else "standard input", scratch)
@@ -277,17 +277,17 @@ def read_sources(
 
 
 class Imported(Model):
-    """The document of `new --json` for imported commits."""
+    """The JSON document of `new` for imported commits."""
 
     patch: str
     pin: str
     written: bool = True
     patch_files: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    #: The patch files that are not the bytes that came.
+    #: The patch files whose bytes differ from the imported mails.
     rewritten: tuple[str, ...] = ()
     adjustments: tuple[str, ...] = ()
-    #: The patch files that git merged with the pin's text, from the text that they were made of.
+    #: The patch files that git applied with a three-way merge.
     merged: tuple[str, ...] = ()
     conflicts: tuple[ConflictSide, ...] = ()
     version: int | None = None
@@ -301,11 +301,11 @@ def import_sources(
     stdin: Callable[[], bytes],
     progress: Progress,
 ) -> Imported:
-    """Add what a user named as a patch, if the commits apply; git's plain mails stay unchanged."""
+    """Import commits as a new patch, if they apply; git's plain mails stay byte for byte."""
     pulled = pull_in(sources)
     if sources[0] != "-" and not pulled and not Path(sources[0]).exists():
         raise UsageError(f"{sources[0]}: no such file or folder", hint=_SOURCES)
-    # Before anything is read: a name that is taken is said at once.
+    # Refuse a name in use before anything is read.
     pin = settle(queue, wish).pin
     with run_folder() as scratch:
         store = open_store(stores_folder(), pin.upstream)
@@ -372,13 +372,13 @@ def import_sources(
 
 
 def _named(old: bytes, new: bytes) -> bytes:
-    """Return a rewritten mail with the commit id in the `From` line of the old mail."""
+    """Return the new mail with the `From` line, and so the commit id, of the old mail."""
     line = _GIT_LINE.match(old)
     return _GIT_LINE.sub(line[0], new, count=1) if line else new
 
 
 def _title_of(subject: str) -> str:
-    """Return the subject of a commit as a title: printable, with single spaces."""
+    """Return a commit's subject as a title: printable, with single spaces."""
     text = "".join(char if char.isprintable() else " " for char in subject)
     title = " ".join(text.split())
     if not title:
@@ -387,19 +387,19 @@ def _title_of(subject: str) -> str:
 
 
 def _problem_in(message: str) -> str:
-    """Return the prose of a commit's message below its subject, without trailers."""
+    """Return the text below a commit message's subject, without trailers."""
     body = message.partition("\n")[2].strip()
     prose = re.sub(r"(?:\n|\A)(?:[A-Z][A-Za-z-]+: [^\n]*(?:\n|\Z))+\Z", "", body + "\n").strip()
     return "".join(char for char in prose if char.isprintable() or char == "\n")
 
 
-#: A line that `git mailsplit` takes for the first line of a mail.
+#: A line at which `git mailsplit` begins a new mail.
 _MAIL_BEGINS: Final = re.compile(rb"^From [^\n]*\d:\d\d[^\n]* \d+\r?$", re.MULTILINE)
 _FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
 
 
 class Export(Model):
-    """The document of `queue export --json`, with the patch files of these commits."""
+    """The JSON document of `queue export`; the patch files are left out of the JSON."""
 
     pin: str
     patches: tuple[str, ...]
@@ -412,7 +412,7 @@ class Export(Model):
 
 
 def export(queue: Queue, names: Sequence[str], *, progress: Progress) -> Export:
-    """Export patches of one pin and their dependencies, applied on top of each other."""
+    """Return patches of one pin with their dependencies, applied on top of each other."""
     pins = {own_pin(queue, name).title for name in names}
     if len(pins) > 1:
         raise UsageError(
@@ -455,7 +455,7 @@ def export(queue: Queue, names: Sequence[str], *, progress: Progress) -> Export:
 
 
 def mbox(files: Sequence[PatchFile]) -> bytes:
-    """Return patch files as one mbox for `git am --keep-cr`."""
+    """Return one mbox of all patch files, for `git am --keep-cr`."""
     for file in files:
         if _MAIL_BEGINS.search(file.content.partition(b"\n")[2]):
             raise QueueError(

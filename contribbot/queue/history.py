@@ -1,4 +1,4 @@
-"""The history of a patch: `history/NAME/journal.jsonl`, one event a line, only ever added to."""
+"""Read and add to a patch's journal (`history/NAME/journal.jsonl`): one event on each line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from contribbot.queue.load import Queue, no_such_patch
 from contribbot.queue.operations import OperationLog
 from contribbot.queue.transaction import Transaction, transaction
 
-#: From what decides to what does not.
+#: The order of outcomes in a summary: the first of the list wins.
 _WORST_FIRST: Final = (Outcome.FAILED, Outcome.UNAVAILABLE, Outcome.PASSED, Outcome.SKIPPED)
 
 
@@ -46,32 +46,32 @@ def _journal(name: str) -> str:
 
 
 def journal_file(queue_folder: Path, name: str) -> Path:
-    """Return the journal of a patch; need not be there."""
+    """Return the path of a patch's journal, which may not exist."""
     return queue_folder / _journal(name)
 
 
 def past_name(queue: Queue, name: str) -> str:
-    """Return the name of a patch that is in the queue, or has a history there."""
+    """Return the name; raise UsageError if the queue has neither patch nor history of the name."""
     if name not in queue.specs and not journal_file(queue.folder, name).is_file():
         raise no_such_patch(name, queue.specs)
     return name
 
 
 def now() -> datetime:
-    """Return the time for an event: UTC, in whole seconds."""
+    """Return the present time for an event: UTC, in whole seconds."""
     return datetime.now(UTC).replace(microsecond=0)
 
 
 def append(queue_folder: Path, name: str, event: Event) -> None:
-    """Add an event to the journal of a patch, at once."""
+    """Add an event to a patch's journal, in a transaction of only this change."""
     with transaction(queue_folder) as change:
         note(change, name, event)
 
 
 def note(change: Transaction, name: str, event: Event) -> None:
-    """Add an event to the journal of a patch, as a part of a change."""
+    """Add an event to a patch's journal as part of the transaction `change`."""
     path = _journal(name)
-    # A last line that was cut short goes.
+    # Drop a last line that a crash cut short.
     whole, newline, last = (change.read(path) or b"").rpartition(b"\n")
     end = last + b"\n" if last and _parse(last) else b""
     line = EVENT.dump_json(event, exclude_none=True)
@@ -86,7 +86,7 @@ def _parse(line: bytes) -> Event | None:
 
 
 def read(queue_folder: Path, name: str) -> list[Event]:
-    """Read the journal of a patch, oldest first, without a last line that a crash cut short."""
+    """Return a patch's events, oldest first, without a last line that a crash cut short."""
     path = journal_file(queue_folder, name)
     try:
         return _events(path, path.read_bytes())
@@ -111,15 +111,15 @@ def _events(path: Path, content: bytes) -> list[Event]:
 
 
 def pull_request_words(events: Iterable[Event]) -> str:
-    """Return a patch's last pull request with its last known state; empty without one."""
+    """Return a patch's last pull request with its last known state; empty: no pull request."""
     pulls = [event for event in events if isinstance(event, PullRequestEvent)]
     return f"{pulls[-1].reference} {pulls[-1].state}" if pulls else ""
 
 
 def note_verified(queue_folder: Path, name: str, event: VerifiedEvent, *, ran: bool) -> bool:
-    """Note a verification in the journal, unless the machine's last verification was equal.
+    """Note a verification in the journal, unless it equals the machine's last one.
 
-    Units that `ran`, rather than being remembered, may end a refutation by another machine.
+    With `ran` (units ran now, not from the cache), an equal one may be noted to end a refutation.
     """
     events = read(queue_folder, name)
     before = [
@@ -137,7 +137,7 @@ def note_verified(queue_folder: Path, name: str, event: VerifiedEvent, *, ran: b
 def verified_event(
     report: PatchReport | Details, machine: Machine, *, digest: str, checks: str, time: datetime
 ) -> VerifiedEvent:
-    """Return the event of a verification of the patch and the checks with these digests."""
+    """Return the journal event of a verification; `digest` and `checks` are SHA-256 digests."""
     targets = outcomes_by_target(report.stages)
     return VerifiedEvent(
         time=time,
@@ -157,7 +157,7 @@ def verified_event(
 
 
 class Refutation(Model):
-    """A unit that failed, with machine and time; `entry` and `stage` may be empty."""
+    """A failed unit of a stage, with the machine and time; `entry` and `stage` may be empty."""
 
     stage: str
     entry: str
@@ -167,12 +167,12 @@ class Refutation(Model):
 
 
 def standing_refutations(events: Iterable[Event]) -> tuple[Refutation, ...]:
-    """Return the units that failed and have not passed on the same target since."""
+    """Return the units that failed and did not pass later on the same target."""
     standing: dict[tuple[str, str, str], Refutation] = {}
     seen = (event for event in events if isinstance(event, VerifiedEvent))
     for event in sorted(seen, key=lambda event: event.time):
         units = {(unit.stage, unit.entry, unit.target): unit.outcome for unit in event.units}
-        # An event of an earlier contribbot has the worst outcome of each target alone.
+        # An event that an older contribbot wrote has no units, but an outcome for each target.
         on_targets = {("", "", target): outcome for target, outcome in event.targets.items()}
         for key, outcome in (units or on_targets).items():
             if outcome is Outcome.FAILED:
@@ -191,7 +191,7 @@ def standing_refutations(events: Iterable[Event]) -> tuple[Refutation, ...]:
 
 
 def outcomes_by_target(stages: Sequence[StageResult]) -> dict[str, Outcome]:
-    """Return the worst outcome by target; of stages that run nothing, by stage and target."""
+    """Return the worst outcome by target (by `STAGE:TARGET` for stages that run nothing)."""
     outcomes: dict[str, Outcome] = {}
     for result in stages:
         if result.target != "any":
@@ -203,7 +203,7 @@ def outcomes_by_target(stages: Sequence[StageResult]) -> dict[str, Outcome]:
 
 
 def _listed(targets: dict[str, Outcome]) -> str:
-    """Return the targets in words, grouped by outcome, the worst outcome first."""
+    """Return a phrase with the targets, grouped by outcome, the worst outcome first."""
     named = {
         outcome: ", ".join(name for name, other in targets.items() if other is outcome)
         for outcome in _WORST_FIRST
@@ -213,7 +213,7 @@ def _listed(targets: dict[str, Outcome]) -> str:
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a patch."""
+    """A recorded version of a patch: its journal event, and where its files can be found."""
 
     patch: str
     event: VersionEvent
@@ -221,11 +221,11 @@ class Version:
 
     @property
     def number(self) -> int:
-        """N, from 1."""
+        """The number of the version; the first version is 1."""
         return self.event.version
 
     def files(self) -> tuple[PatchFile, ...]:
-        """Read the patch files of this version from the operation log, or the user's commits."""
+        """Return this version's patch files, from the operation log or the user's commits."""
         sizes = {file.name: file.size for file in self.event.files}
         log = OperationLog.find(self.queue_folder)
         files = (log.patch_files(sizes, self.event.digest) if log else None) or self._former_files()
@@ -238,7 +238,7 @@ class Version:
         return files
 
     def _former_files(self) -> tuple[PatchFile, ...]:
-        """Read this version's files from the mailbox that contribbot 0.2.0 wrote."""
+        """Return this version's files from the mailbox that contribbot 0.2.0 wrote."""
         place = self.queue_folder / "history" / self.patch / f"v{self.number}.mbox"
         files, start, content = [], 0, place.read_bytes() if place.is_file() else b""
         for file in self.event.files:
@@ -248,9 +248,9 @@ class Version:
 
 
 def versions(queue_folder: Path, name: str) -> list[Version]:
-    """Return the recorded versions of a patch, oldest first."""
-    # Where a number is there twice (two branches of the queue's own git, merged), the later
-    # line wins.
+    """Return a patch's recorded versions, oldest first."""
+    # If a merge of two git branches gave a number to two events, the event that is later in
+    # the file counts.
     known = {
         event.version: Version(name, event, queue_folder)
         for event in read(queue_folder, name)
@@ -260,7 +260,7 @@ def versions(queue_folder: Path, name: str) -> list[Version]:
 
 
 def version(queue_folder: Path, name: str, number: int) -> Version:
-    """Return one version of a patch."""
+    """Return the version of a patch with a number; raise UsageError without such a version."""
     known = versions(queue_folder, name)
     for recorded in known:
         if recorded.number == number:
@@ -278,7 +278,7 @@ def record(
     why: str,
     below: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Record a version of a changed patch; `below`: the digests of its dependencies."""
+    """Record a version; return its number, or None if the last version has the same files."""
     digest = digest_of(tuple(files))
     journal = change.read(_journal(name)) or b""
     events = _events(Path(_journal(name)), journal)
@@ -306,10 +306,10 @@ def record(
 
 
 def below_of(queue: Queue, name: str) -> list[Patch]:
-    """Return the patches below a patch, lowest first; none where the patch left the queue."""
+    """Return a patch's dependencies, lowest first; empty if the patch is not in the queue."""
     return [queue.patch(lower) for lower in queue.below(name)] if name in queue.specs else []
 
 
 def digests_below(queue: Queue, name: str) -> dict[str, str]:
-    """Return the digests of the patches that a patch stands on, by name."""
+    """Return the digest of each of a patch's dependencies, by name."""
     return {patch.name: patch.digest for patch in below_of(queue, name)}

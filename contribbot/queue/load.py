@@ -1,4 +1,4 @@
-"""Loading and checking a queue."""
+"""Read a queue from its folder, and check the files against each other."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from contribbot.queue.transaction import consistent
 
 M = TypeVar("M", bound=BaseModel)
 
-#: The file in which an open work tree states its purpose.
+#: The file of an open work tree that names the tree's queue and patch.
 TREE_STATE: Final = ".git/contribbot.json"
 _HEADER: Final = re.compile(r"^\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY: Final = re.compile(r"^\s*([A-Za-z0-9_\"'.-]+)\s*=")
 _SHOWN: Final = 80
-#: Pydantic's names for a part of a union, and for a wrong key, in the place of an error.
+#: Parts of an error's location in pydantic that are not keys of a file.
 _OF_A_UNION: Final = re.compile(r"\[|^constrained-str$|^float$")
 
 
 def read_model(path: Path, model: type[M]) -> M:
-    """Read a TOML file into a model."""
+    """Return a TOML file as a model; raise QueueError with the line of a fault."""
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
@@ -58,8 +58,8 @@ def read_model(path: Path, model: type[M]) -> M:
 
 
 def _refusal(path: Path, text: str, error: ValidationError, model: type[BaseModel]) -> QueueError:
-    """Return the error for a file that a model refuses, with the line and the place of a key."""
-    # A misspelled key is also missing, and a refused item is one too few.
+    """Return the error for a file that a model refuses, with the line and the key of the fault."""
+    # A misspelled key causes two errors: report the unknown key, not the missing key.
     late = {"missing", "too_short"}
     first = min(error.errors(), key=lambda fault: fault["type"] in late)
     location = [
@@ -70,7 +70,7 @@ def _refusal(path: Path, text: str, error: ValidationError, model: type[BaseMode
     spelled = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     where, message = spelled.removeprefix("."), plain_words(first["msg"])
     shown = f"{str(first['input'])[:_SHOWN]!r}"
-    # The message about a whole table begins with the key of the fault.
+    # A message about a whole table begins with the name of the faulty key.
     key = message.partition(":")[0]
     line = find_line(text, [*location, key] if key.isidentifier() else location)
     if first["type"] == "extra_forbidden":
@@ -93,7 +93,7 @@ def _refusal(path: Path, text: str, error: ValidationError, model: type[BaseMode
 
 
 def find_line(text: str, location: Sequence[int | str]) -> int:
-    """Return the line of a key, or of its nearest table; the TOML parser gives no lines."""
+    """Return the line of a key in TOML text, or of the nearest table around the key."""
     rows = text.splitlines()
     headers = [(number, _HEADER.match(row)) for number, row in enumerate(rows)]
     tables = [(number, match[1].replace(" ", "")) for number, match in headers if match]
@@ -119,7 +119,7 @@ _PATCH_NAME: Final = re.compile(r"^\d{4}-.+\.patch$")
 
 @dataclass(frozen=True)
 class Queue:
-    """The ordered patches with their dependencies, checked as a whole."""
+    """A queue's patches in order, with pins and upstreams, checked against each other."""
 
     folder: Path
     spec: QueueSpec
@@ -128,26 +128,26 @@ class Queue:
 
     @property
     def evidence(self) -> Path:
-        """Where records that are kept lie."""
+        """The folder of evidence files."""
         return self.folder / "evidence"
 
     @property
     def local(self) -> Path:
-        """Local state that can be deleted at any time without losing anything."""
+        """The folder of local state, which can be deleted at any time."""
         return self.folder / ".contribbot"
 
     @property
     def own(self) -> list[str]:
-        """The patches of this queue without the records for somebody else's work."""
+        """The names of the patches that do not only record another person's work."""
         return [name for name, spec in self.specs.items() if not spec.theirs]
 
     def pin(self, upstream: str, tag: str) -> Pin | None:
-        """Return a pin, or None when the queue names no such pin."""
+        """Return the pin of an upstream's tag; None: queue.toml has no such pin."""
         wanted = (upstream, tag)
         return next((pin for pin in self.spec.pins if (pin.upstream, pin.tag) == wanted), None)
 
     def patch(self, name: str) -> Patch:
-        """Read a patch with its files."""
+        """Return a patch with its files; raise UsageError for an unknown name."""
         spec = self.specs.get(name)
         if spec is None:
             raise no_such_patch(name, self.specs)
@@ -184,24 +184,24 @@ class Queue:
         )
 
     def below(self, name: str) -> list[str]:
-        """Return the patches that a patch depends on, directly or not, lowest first."""
+        """Return all direct and indirect dependencies of a patch, lowest first."""
         direct = self.specs[name].depends_on
         return list(dict.fromkeys(name for low in direct for name in (*self.below(low), low)))
 
 
 def is_queue(folder: Path) -> bool:
-    """Whether a folder holds a queue."""
+    """Return whether a folder has a queue (the file `patches/queue.toml`)."""
     return (folder / "patches" / "queue.toml").is_file()
 
 
 def tree_around(start: Path) -> Path | None:
-    """Return the folder of the open work tree that a place lies in."""
+    """Return the folder of the work tree that contains a path; None: no work tree does."""
     trees = (folder for folder in (start, *start.parents) if (folder / TREE_STATE).is_file())
     return next(trees, None)
 
 
 def find_queue(start: Path) -> Path:
-    """Return the folder of the queue that a place belongs to."""
+    """Return the nearest folder with a queue, from a path upwards."""
     for folder in (start, *start.parents):
         if is_queue(folder):
             return folder
@@ -212,8 +212,8 @@ def find_queue(start: Path) -> Path:
 
 
 def load_queue(folder: Path) -> Queue:
-    """Read `queue.toml` and every `patch.toml`, and check all against each other."""
-    # Paths of it go to git, which is run elsewhere.
+    """Return the queue in a folder, after all checks of `queue.toml` and each `patch.toml`."""
+    # Absolute, as git gets paths of the folder and runs in another folder.
     folder = folder.absolute()
     return consistent(folder, lambda: _load(folder))
 
@@ -247,9 +247,9 @@ def _load(folder: Path) -> Queue:
 
 
 def complete_order(named: Sequence[str], specs: Mapping[str, PatchSpec]) -> list[str]:
-    """Return all patches: the named first, the others by name after their dependencies.
+    """Return all patches in order: the named ones, then the rest by name, after dependencies.
 
-    So two people add patches, and git has nothing to merge in queue.toml.
+    A new patch needs no line in queue.toml, so two people can add patches without a conflict.
     """
     order = dict.fromkeys(named)
 
@@ -357,14 +357,14 @@ def _check_files(folder: Path) -> tuple[PatchFile, ...]:
     return tuple(
         PatchFile(inside.as_posix(), path.read_bytes())
         for inside, path in paths
-        # Files that tools leave behind are no part of the checks.
+        # Dot files and caches, which tools leave behind, are not part of the checks.
         if not any(part.startswith((".", "__pycache__")) for part in inside.parts)
         and path.is_file()
     )
 
 
 def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> list[str]:
-    """Return the names of the patches that a user means, in the queue's order."""
+    """Return the named patches, or all of the queue's own, in the queue's order."""
     if not queue.specs:
         raise UsageError(
             f"{queue.folder}: the queue has no patches",
@@ -383,7 +383,7 @@ def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> 
 
 
 def no_such_patch(name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for a patch that is not in the queue."""
+    """Return the error for the name of a patch that is not in the queue."""
     names = list(known)
     return UsageError(
         f"no such patch: {name}{did_you_mean(name, names)}",
@@ -392,6 +392,6 @@ def no_such_patch(name: str, known: Iterable[str]) -> UsageError:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `(did you mean NAME?)` with the known name that is near; empty: none is near."""
+    """Return ` (did you mean NAME?)` with the most similar known name; empty: none is similar."""
     close = difflib.get_close_matches(Path(name).name.lower(), list(known), n=1)
     return f" (did you mean {close[0]}?)" if close else ""

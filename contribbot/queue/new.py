@@ -1,4 +1,4 @@
-"""Beginning a queue, the releases that its patches stand on, and a patch with hints."""
+"""Make an empty queue, add pins to a queue, and begin a patch."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ def test_what_the_patch_mends() -> None:
 
 @dataclass(frozen=True)
 class Wish:
-    """The wishes of a user for a new patch; contribbot finds the values that are None."""
+    """The values that a user gave for a new patch; `pin` None: take the only pin that fits."""
 
     name: str
     title: str
-    #: The pin's upstream, tag, or both: `sglang v0.5.10`.
+    #: The pin's upstream, tag, or both, such as `sglang v0.5.10`.
     pin: str | None = None
     depends_on: tuple[str, ...] = ()
-    #: The issue that the patch fixes: a number of the upstream's, or OWNER/REPO#N.
+    #: The issue that the patch fixes: a number in the upstream's repository, or OWNER/REPO#N.
     issue: str = ""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A new patch, checked against the queue and not yet written."""
+    """A new patch that was checked against the queue and is not written yet."""
 
     name: str
     pin: Pin
@@ -80,17 +80,17 @@ class Draft:
     depends_on: tuple[str, ...]
     issue: str = ""
     problem: str = ""
-    pull: str = ""  # somebody else's, of which the commits are
-    reproduces: bool = False  # whether checks alone show the issue, which is somebody else's
-    check: str = ""  # the file of the check that is begun
-    proof: str = ""  # what `patch.toml` states instead of it
-    files: Mapping[str, bytes] = field(default_factory=dict)  # further ones, by path in its folder
+    pull: str = ""  # another person's pull request with the commits
+    reproduces: bool = False  # only checks, which show another person's issue
+    check: str = ""  # the text of `checks/test_red.py`, for a person to finish
+    proof: str = ""  # the text in `patch.toml` that replaces the entry of the check
+    files: Mapping[str, bytes] = field(default_factory=dict)  # more files, by path in the folder
 
 
 def create(
     queue: Queue, wish: Wish, begin: Callable[[Draft], Draft] = lambda draft: draft
 ) -> Draft:
-    """Begin a patch without commits, in a transaction of its own."""
+    """Write a new patch without commits; `begin` may change the draft before it is written."""
     if not wish.title and not wish.issue:
         raise UsageError(
             "a patch without commits needs a title",
@@ -108,7 +108,7 @@ def create(
 
 
 def check_new_name(queue: Queue, name: str) -> None:
-    """Refuse a name that is invalid or already in use."""
+    """Raise UsageError if a new patch's name is invalid or in use."""
     _checked(_NAME, name, "a patch's name has a-z, 0-9 and . _ - only, no more than 80")
     folder = queue.folder / "patches" / name
     filled = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
@@ -122,7 +122,7 @@ def check_new_name(queue: Queue, name: str) -> None:
 
 
 def settle(queue: Queue, wish: Wish) -> Draft:
-    """Check a wish against the queue; return the draft with its pin."""
+    """Check a user's wish against the queue; return the draft with its pin."""
     check_new_name(queue, wish.name)
     title = _titled(wish.title) if wish.title else ""
     for other in wish.depends_on:
@@ -179,7 +179,7 @@ def add(
     *,
     patches: Sequence[PatchFile] = (),
 ) -> None:
-    """Note everything that a new patch consists of, for the transaction to write."""
+    """Add all files of a new patch to a transaction."""
     folder = f"patches/{draft.name}"
     change.write(f"{folder}/patch.toml", patch_toml(draft).encode())
     change.replace_files(folder, (), patches)
@@ -188,12 +188,12 @@ def add(
     if draft.check:
         change.write(f"{folder}/checks/test_red.py", draft.check.encode())
     elif not draft.files:
-        # A folder alone would be lost in git. No dot file is part of the checks.
+        # git loses an empty folder; a dot file is not part of the checks.
         change.write(f"{folder}/checks/.gitkeep", b"")
 
 
 def begun_check(name: str, code: Sequence[str]) -> str:
-    """Return a check to be finished by a person, which imports the first Python file in `code`."""
+    """Return a test for a person to finish, which imports the first Python file in `code`."""
     python = next((path for path in code if path.endswith(".py")), "")
     rows = [f"module = import_file({_quoted(python)})"] if python else []
     where = " in module" if python else ""
@@ -206,7 +206,7 @@ def begun_check(name: str, code: Sequence[str]) -> str:
 
 
 def patch_toml(draft: Draft) -> str:
-    """Return a `patch.toml` that loads, with hints where a person must write."""
+    """Return the text of a valid `patch.toml`, with hints for a person to replace."""
     below = ", ".join(map(_quoted, draft.depends_on))
     lines = [
         f"title = {_quoted(draft.title)}",
@@ -227,7 +227,7 @@ def patch_toml(draft: Draft) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a string in TOML's quotes; JSON's escapes are valid in TOML."""
+    """Return a string literal for TOML, with JSON's escapes, which are valid in TOML."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -249,8 +249,8 @@ _RUNNERS: Final = """\
 # version = "7.1"
 # image = "registry.example/rocm@sha256:…"
 """
-#: Local state, which can be deleted at any time, and what a killed run was about to write; files
-#: to which two people add lines.
+#: Lines for git's files in a queue: ignore local state and what a killed run leaves; when git
+#: merges a journal, keep the lines of both people.
 _GIT_FILES: Final = {
     ".gitignore": ("/.contribbot/", ".*.partial"),
     ".gitattributes": ("/history/*/journal.jsonl merge=union",),
@@ -258,7 +258,7 @@ _GIT_FILES: Final = {
 
 
 def init_queue(folder: Path) -> list[str]:
-    """Write the files of an empty queue; return their names."""
+    """Write the files of an empty queue; return the names of the written files."""
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: not a folder", hint="name an empty folder, or a repository")
@@ -281,39 +281,39 @@ def init_queue(folder: Path) -> list[str]:
     if not (folder / "runners.toml").exists():
         write_atomically(folder / "runners.toml", _RUNNERS.encode())
         written.append("runners.toml")
-    # The last one: with it, there is a queue.
+    # Written last, as a folder with queue.toml counts as a queue.
     write_atomically(folder / "patches" / "queue.toml", _QUEUE.encode())
     return [*written, "patches/queue.toml"]
 
 
 class BegunQueue(Model):
-    """The document of `init --json`."""
+    """The JSON document of `init`: the queue's folder, and the written files."""
 
     folder: str
     written: tuple[str, ...]
 
 
 class AddedPin(Model):
-    """The document of `pin add --json`."""
+    """The JSON document of `pin add`: the pin, its file, and where its tree came from."""
 
     upstream: str
     tag: str
-    #: The file of the release that the pin names; empty where it has none.
+    #: The file of the release that the pin names; empty: the pin names no file.
     file: str
     place: str
     sha256: str
-    #: The kind of source that the tree came from, now.
+    #: The kind of source that brought the tree, such as `sdist` or `git`.
     kind: str
     commit: str
 
 
 def add_pin(queue: Queue, name: str, version: str, *, progress: Progress) -> AddedPin:
-    """Pin a release: find its file, download it, and write its digest into `queue.toml`."""
+    """Find and fetch a release, and write its pin, with the file's digest, to `queue.toml`."""
     upstream, like, tag = _meant(queue, name, version)
     _refuse_known(queue, upstream.name, tag)
     pin, file = resolve_file(like, upstream, tag)
     _refuse_known(queue, pin.upstream, pin.tag)
-    # A release that no source can bring is no pin; its archive is checked against the digest.
+    # Fetch the tree first: this fails if no source has it, or if the digest is wrong.
     store = open_store(stores_folder(), pin.upstream)
     provided = provide(pin, upstream, store, progress=progress)
     with transaction(queue.folder, f"pin add {pin.title}") as change:
@@ -341,7 +341,7 @@ def _refuse_known(queue: Queue, upstream: str, tag: str) -> None:
 
 
 def _meant(queue: Queue, name: str, version: str) -> tuple[Upstream, Pin, str]:
-    """Return the upstream, the pin or template to copy, and the tag of a new pin."""
+    """Return the upstream, the pin to copy, and the tag of a new pin, from a user's words."""
     described = {
         path.stem: read_model(path, Upstream) for path in upstreams.files(queue.folder).values()
     }
@@ -369,7 +369,7 @@ def _meant(queue: Queue, name: str, version: str) -> tuple[Upstream, Pin, str]:
 def _template(upstream: Upstream) -> Pin:
     sources: list[SourceSpec] = [GitSource(kind="git")]
     if upstream.release is not None and upstream.overlay:
-        # Checks run over the installed package: where it is this release, nothing is downloaded.
+        # If this Python has the release installed, nothing is downloaded.
         sources.append(
             InstalledSource(
                 kind="installed",

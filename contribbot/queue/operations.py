@@ -1,4 +1,4 @@
-"""The operation log: each change of a queue as commits on a ref of its own git repository."""
+"""The operation log: commits, on a ref of the queue's git repository, of each change."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from contribbot.git.repository import Store, git_environment, quoted
 from contribbot.model.base import Model
 from contribbot.model.patch import PatchFile, digest_of
 
-#: A ref of one work tree: branches that are checked out side by side have a log each.
+#: A ref under `refs/worktree`, so that each work tree of the repository has its own log.
 _REF: Final = "refs/worktree/contribbot/queue"
 _CACHES: Final = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
 _JOURNAL: Final = re.compile(r"history/[^/]+/journal\.jsonl")
 _FORMAT: Final = "%x1e%H%x1f%P%x1f%at%x1f%s%x1f%(trailers:key=Kind,valueonly,separator=)%x1f"
 _WITHOUT_GIT: Final = "git init there; from then on each operation is logged"
 
-#: A state before an operation, an operation, or a state that a version is read from.
+#: A commit's kind: the state before an operation, after one, or with a version's files.
 Kind = Literal["state", "operation", "version"]
 _KINDS: Final[dict[str, Kind]] = {"state": "state", "version": "version"}
 
 
 class Operation(Model):
-    """One line of `queue log`: an operation, or changes by hand."""
+    """A line of `queue log`: an operation of contribbot, or changes made by hand."""
 
     commit: str
     time: datetime
     summary: str
-    #: The patches whose folders differ by the operation.
+    #: The patches in whose folders the operation changed a file.
     patches: tuple[str, ...] = ()
 
 
 class OperationList(Model):
-    """The document of `queue log --json`, newest first."""
+    """The JSON document of `queue log`: the operations, newest first."""
 
     operations: tuple[Operation, ...]
 
 
 @dataclass(frozen=True)
 class Inverse:
-    """The files whose contents take an operation back; None: the file is deleted."""
+    """The file contents that undo an operation; None: the file must be deleted."""
 
     summary: str
     files: Mapping[str, bytes | None]
@@ -60,23 +60,23 @@ class _LogEntry:
     parent: str
     operation: Operation
     kind: Kind
-    #: Whether a file of `patches/` differs from the commit before.
+    #: Whether a file in `patches/` differs from the previous commit of the log.
     differs: bool
 
 
 @dataclass(frozen=True)
 class OperationLog:
-    """The operation log of one queue; callers hold the queue's lock."""
+    """The operation log of one queue; a caller that writes holds the queue's lock."""
 
     folder: Path
     store: Store
     ref: str
-    #: The folder of the queue in the repository, with a slash; empty: its top.
+    #: The queue's folder in the repository, with a slash at the end; empty: the top folder.
     prefix: str
 
     @classmethod
     def find(cls, folder: Path) -> OperationLog | None:
-        """Find the git repository around a queue; None: the queue is not in git."""
+        """Return a queue's operation log; None: the queue is in no git repository."""
         command = ["git", "rev-parse", "--absolute-git-dir", "--show-prefix"]
         try:
             done = process.run(command, cwd=folder, env=git_environment())
@@ -84,25 +84,25 @@ class OperationLog:
             return None
         git_dir, _, prefix = done.stdout.decode("utf-8", "surrogateescape").partition("\n")
         prefix = prefix.rstrip("\n")
-        # A repository may hold several queues.
+        # Several queues in one repository have a ref each.
         suffix = f"-{hashlib.sha256(prefix.encode()).hexdigest()[:8]}" if prefix else ""
         return cls(folder, Store(Path(git_dir)), _REF + suffix, prefix)
 
     @classmethod
     def require(cls, folder: Path) -> OperationLog:
-        """Return the log of a queue, or fail where the queue is not in git."""
+        """Return a queue's operation log; raise UsageError if no git repository has the queue."""
         if found := cls.find(folder):
             return found
         why = "the queue is in no git repository, so that its operations are not logged"
         raise UsageError(f"{folder}: {why}", hint=_WITHOUT_GIT)
 
     def _git(self, *args: str, stdin: bytes = b"") -> bytes:
-        # No hook of the user's runs, and names come as they are.
+        # Run no hook of the user, and do not quote file names.
         settings = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
         return self.store.git(*settings, *args, stdin=stdin, cwd=self.folder).stdout
 
     def record(self, kind: Kind, summary: str, extra: Iterable[str]) -> None:
-        """Commit the files of `patches/`, with other files that an operation changes."""
+        """Commit the files in `patches/`, and the `extra` files of an operation, to the log."""
         others = [path for path in extra if not path.startswith((".contribbot/", "patches/"))]
         message = f"{summary}\n\nKind: {kind}\n".encode()
         person = f"contribbot <contribbot@localhost> {int(time.time())} +0000"
@@ -121,14 +121,14 @@ class OperationLog:
         self._git("fast-import", "--quiet", "--done", stdin=b"".join([*rows, b"\ndone\n"]))
 
     def _owned(self) -> Iterator[str]:
-        """Yield the paths below `patches/`, without the caches of checks."""
+        """Yield the paths of all files in `patches/`, except caches of Python and its tools."""
         for around, folders, files in os.walk(self.folder / "patches", followlinks=True):
             folders[:] = sorted(set(folders) - _CACHES)
             inside = Path(around).relative_to(self.folder).as_posix()
             yield from (f"{inside}/{name}" for name in sorted(files) if not name.endswith(".pyc"))
 
     def _entries(self, *options: str) -> Iterator[_LogEntry]:
-        """Give the commits of the log, newest first."""
+        """Yield the commits of the log, newest first."""
         if not self.store.resolve(self.ref):
             return
         shown = ("log", f"--format={_FORMAT}", "--name-only", "--no-renames")
@@ -148,12 +148,12 @@ class OperationLog:
             yield _LogEntry(commit, parent, operation, _KINDS.get(kind, "operation"), differs)
 
     def operations(self, patch: str = "") -> list[Operation]:
-        """Return the operations of all patches, or of one, newest first."""
+        """Return the operations on all patches, or on one patch, newest first."""
         done = []
         for entry in self._entries():
             operation = entry.operation
             if entry.kind in {"state", "version"}:
-                # A state differs from the one before where files were changed by hand.
+                # A state that differs from the previous commit shows changes by hand.
                 if not entry.parent or not entry.differs:
                     continue
                 operation = operation.model_copy(update={"summary": "changed by hand"})
@@ -162,7 +162,7 @@ class OperationLog:
         return done
 
     def inverse(self) -> Inverse:
-        """Return the files that take back the last operation."""
+        """Return the changes of files that undo the last operation."""
         entry = next((each for each in self._entries() if each.kind == "operation"), None)
         if entry is None:
             raise UsageError(
@@ -180,7 +180,7 @@ class OperationLog:
                 hint=f"git show {entry.commit[:12]}:{edited[0]} prints the file as the operation "
                 "left it; with that content, undo goes on",
             )
-        # A journal is only ever added to: where it moved, it moves back with what it has now.
+        # Undo removes no line of a journal: a renamed journal moves back with all its lines.
         moved = [path for path in changed if _JOURNAL.fullmatch(path)]
         gone = [path for path in moved if path not in after]
         come = [path for path in moved if path not in before]
@@ -189,12 +189,12 @@ class OperationLog:
         return Inverse(entry.operation.summary, files)
 
     def _present(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """Return the contents of those of the paths that are files now."""
+        """Return the present contents of the files among some paths."""
         places = {path: self.folder / path for path in paths if path}
         return {path: place.read_bytes() for path, place in places.items() if place.is_file()}
 
     def _listed(self, tree: str, *paths: str) -> list[tuple[str, str, int]]:
-        """Return path, blob and size of the files of a tree."""
+        """Return path, blob id and size of each file in a tree."""
         rows = self._git("ls-tree", "-r", "-l", "-z", tree, *paths).decode().split("\0")
         listed = []
         for row in filter(None, rows):
@@ -204,11 +204,11 @@ class OperationLog:
         return listed
 
     def _tree(self, commit: str) -> dict[str, bytes]:
-        """Return the files of a commit."""
+        """Return the contents of all files of a commit, by path."""
         return {path: self.store.read(blob) for path, blob, _ in self._listed(commit)}
 
     def _patch_trees(self) -> Iterator[str]:
-        """Yield trees in which patch files changed: of the log, then of the user's commits."""
+        """Yield the trees of commits to patch files: the operation log's, then the user's."""
         for ref, prefix in ((self.ref, ""), ("HEAD", self.prefix)):
             if self.store.resolve(ref):
                 changed = ("--full-history", ref, "--", f":(glob){prefix}patches/*/*.patch")
@@ -216,7 +216,7 @@ class OperationLog:
                     yield f"{commit}:{prefix}"
 
     def patch_files(self, sizes: Mapping[str, int], digest: str) -> tuple[PatchFile, ...] | None:
-        """Find the patch files with a digest, also those of a patch that was renamed since."""
+        """Return the patch files with these sizes and digest, of any patch; None: not found."""
         for tree in self._patch_trees():
             folders: dict[str, dict[str, tuple[str, int]]] = {}
             for path, blob, size in self._listed(tree, "patches/"):

@@ -1,4 +1,4 @@
-"""Comparing versions of a patch, commit by commit, on whatever release each version is."""
+"""Compare two versions of a patch, commit by commit; the versions may be on other pins."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from contribbot.queue.load import Queue
 from contribbot.queue.stack import PatchStack, fetch_pin
 from contribbot.run_folder import run_folder
 
-#: Per cent of a commit that may differ before git takes two for different commits. Its own
-#: 60 is for branches of many; here the commits belong together, and what differs is wanted.
+#: Per cent of a commit that may change before git treats it as another commit. Git's default,
+#: 60, is for long branches; the commits of one patch belong together.
 _CREATION_FACTOR: Final = 95
 _RANGE: Final = re.compile(r"v?(?P<old>[1-9][0-9]{0,8})(?:\.\.(?:v?(?P<new>[1-9][0-9]{0,8}))?)?")
 
 
 class VersionDiff(Model):
-    """The document of `queue diff --json`: two versions, such as `v1` and `v2`, or `files`."""
+    """The JSON document of `queue diff`; `old` and `new`: such as `v1`, or `files` (present)."""
 
     patch: str
     old: str
     new: str
-    #: Both have the same files on the same pin.
+    #: Whether both versions have the same files on the same pin.
     same: bool
     range_diff: str
 
@@ -46,7 +46,7 @@ class _DiffSide:
 
 
 def read_range(text: str | None) -> tuple[int | None, int | None]:
-    """Read `v1..v2` or `v1` as numbers of versions; None stands for a version not named."""
+    """Return the version numbers in `v1..v2` or `v1`; None: the text does not name the version."""
     if text is None:
         return None, None
     ends = _RANGE.fullmatch(text)
@@ -60,7 +60,7 @@ def read_range(text: str | None) -> tuple[int | None, int | None]:
 def range_diff(
     queue: Queue, name: str, old: int | None = None, new: int | None = None
 ) -> VersionDiff:
-    """Compare two versions of a patch with git range-diff, on commits made again in the store."""
+    """Return git's range-diff of two versions, whose commits are made again in the store."""
     known = versions(queue.folder, name)
     if old is None and not known:
         raise UsageError(
@@ -103,8 +103,8 @@ def _recorded(queue: Queue, recorded: Version) -> _DiffSide:
 
 
 def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile, ...]:
-    """Return the files of a dependency by digest, as a version of the patch above had them."""
-    # A patch that got another name has its history, and its place in the queue, under that.
+    """Return the files with a digest, of a dependency that may have been renamed."""
+    # After a rename, the dependency's journal is in the folder of the new name.
     journals = sorted(path.parent.name for path in queue.folder.glob("history/*/journal.jsonl"))
     for known in (name, *(other for other in journals if other != name)):
         for recorded in versions(queue.folder, known):
@@ -120,7 +120,7 @@ def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile,
 
 
 def _commits(queue: Queue, side: _DiffSide, scratch: Path) -> str:
-    """Write the commits of a version into the store, and return their range."""
+    """Write a version's commits into the store; return their range for git."""
     if side.base.upstream not in queue.upstreams:
         raise UsageError(
             f"the queue has no pin of {side.base.upstream} any more",

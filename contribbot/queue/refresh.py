@@ -1,4 +1,4 @@
-"""`contribbot refresh`: the commits of a work tree become patch files; patches above come along."""
+"""`contribbot refresh`: write a work tree's commits as patch files; merge dependent patches."""
 
 from __future__ import annotations
 
@@ -25,72 +25,72 @@ from contribbot.queue.worktree import Drift, TreeCommits, WorkTree, find_tree, t
 from contribbot.run_folder import run_folder
 
 _TREE_PATH: Final = TypeAdapter[str](TreePath)
-#: Between the message and the diff of a patch file: notes for readers of the mail alone.
+#: The lines between `---` and the diff of a patch file: notes that git does not commit.
 _NOTES: Final = re.compile(rb"\n---\n(?P<notes>(?:(?!diff --git )[^\n]*\n)*)(?=diff --git )")
 _DIFFSTAT: Final = re.compile(rb" [^\n]+ \|[^\n]*| \d+ files? changed[^\n]*| \w+ mode \d+ [^\n]*")
 
 
 class BrokenPatch(Model):
-    """A patch above that a refresh would break, and the hunk that does not fit any more."""
+    """A dependent patch that a refresh would break, and the hunk that would not fit."""
 
     patch: str
     why: str
 
 
 class Objection(Model):
-    """A reason against a refresh, with the commit or the patch that the reason is about."""
+    """A reason that stops a refresh; `subject`: the commit or patch that is the reason."""
 
     code: Drift | Literal["marks", "conflict"]
     subject: str = ""
 
 
 class Refreshed(Model):
-    """The document of `refresh --json`; with an objection nothing was written."""
+    """The JSON document of `refresh`; if `refused` has an objection, nothing was written."""
 
     patch: str
     changed: bool
     version: int | None = None
     patch_files: tuple[str, ...] = ()
-    #: The changes of `files` in the patch's patch.toml.
+    #: The paths that were added to and removed from `files` in patch.toml.
     files_added: tuple[str, ...] = ()
     files_removed: tuple[str, ...] = ()
     broken: tuple[BrokenPatch, ...] = ()
     refused: tuple[Objection, ...] = ()
-    #: Paths in the tree that git does not follow.
+    #: Untracked paths in the work tree.
     left_out: tuple[str, ...] = ()
-    #: Changes that no commit had: the last commit has these now.
+    #: Paths with uncommitted changes, which were added to the last commit.
     amended: tuple[str, ...] = ()
-    #: Of `undo`: the version that is back, and the tree that is open.
+    #: Set by `undo` only: the version that was restored, and the patch's open work tree.
     restored: int | None = None
     open_tree: str = ""
-    #: Patches above whose files were merged onto the new state.
+    #: Dependent patches whose files were merged onto the new state.
     carried: tuple[str, ...] = ()
-    #: The tree with the conflict of a patch above, or empty.
+    #: The work tree with the conflict of a dependent patch, or empty.
     resolve: str = ""
 
 
 def refresh(queue: Queue, name: str, *, force: bool = False, progress: Progress) -> Refreshed:
-    """Take the commits of a work tree back into the queue."""
+    """Write the commits of a patch's work tree into the queue, and merge dependent patches."""
     if name not in queue.specs:
         raise no_such_patch(name, queue.specs)
     tree = find_tree(queue, name)
     if tree is not None and tree.state.lower:
-        # The tree holds the conflict that the refresh of a patch below came upon.
+        # A refresh of the patch `lower` opened this tree for a conflict: repeat that refresh.
         return refresh(queue, tree.state.lower, force=force, progress=progress)
     with tree_lock(queue, name), run_folder() as scratch:
-        # Whoever held the tree before may have changed the patch.
+        # Another process may have changed the patch before this process got the lock.
         queue = load_queue(queue.folder)
         tree = find_tree(queue, name)
         if tree is None or name not in queue.specs:
             raise worktree.not_open_error(queue, name)
         if tree.state.kind == "replay":
             raise worktree.replay_error(tree)
-        # Also brings the pin back where the cache was emptied.
+        # This also restores a pin that is missing because the cache was emptied.
         fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
         stack = PatchStack(queue, fetched, scratch)
         files, refused, amended = _judge(stack, tree)
         left_out = tuple(map(worktree.printable, tree.pending().untracked))
-        # Before the queue's files: killed in between, the tree knows what the queue has.
+        # Noted before the queue is written: after a kill in between, the tree shows no drift.
         tree.remember(digest_of(files))
         if files == queue.patch(name).files:
             own = tuple(file.name for file in files)
@@ -105,10 +105,10 @@ def refresh(queue: Queue, name: str, *, force: bool = False, progress: Progress)
 def _judge(
     stack: PatchStack, tree: WorkTree
 ) -> tuple[tuple[PatchFile, ...], list[Objection], tuple[str, ...]]:
-    """Return the new files of a tree's patch, the objections, and the amended paths."""
+    """Return a work tree's commits as patch files, the objections, and the amended paths."""
     queue, store, name = stack.queue, stack.fetched.store, tree.state.key
     with store.exclusive():
-        # First what is below the tree: the store holds it again where the cache was emptied.
+        # This also writes the tree's base into the store again, if the cache was emptied.
         before = stack.apply(name)
         amended = tuple(map(worktree.printable, tree.commit_all()))
         saved = worktree.read_commits(tree, store, queue)
@@ -134,7 +134,7 @@ def _judge(
 def _keep(
     store: Store, patch: Patch, old: Sequence[str], own: TreeCommits
 ) -> tuple[PatchFile, ...]:
-    """Return a patch's new files; unchanged commits keep the bytes and all keep their notes."""
+    """Return new patch files; an unchanged commit keeps its old file, each file its notes."""
     new = [commit.commit for commit in own.commits]
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
         if _facts(store, before) == _facts(store, after):
@@ -147,7 +147,7 @@ def _keep(
 
 
 def _with_notes(file: PatchFile, before: bytes) -> PatchFile:
-    """Return a patch file with the old file's notes below `---`, which a commit cannot hold."""
+    """Return a patch file with the notes below `---` of the old file, as commits lose notes."""
     old, new = _NOTES.search(before), _NOTES.search(file.content)
     rows = old["notes"].split(b"\n") if old else []
     notes = b"\n".join(row for row in rows if not _DIFFSTAT.fullmatch(row)).strip(b"\n")
@@ -158,7 +158,7 @@ def _with_notes(file: PatchFile, before: bytes) -> PatchFile:
 
 
 def _facts(store: Store, commit: str) -> bytes:
-    """Return what must be equal for a commit to count as unchanged: author, message, lines."""
+    """Return a commit's author, date, message and diff: if equal, the commit is unchanged."""
     show = store.git(
         "show",
         "--date=raw",
@@ -175,7 +175,7 @@ def _facts(store: Store, commit: str) -> bytes:
 
 
 def declared_paths(name: str, paths: set[str], before: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return paths as `files` of a patch.toml lists paths; refuse one that cannot stand there."""
+    """Return paths in the order for `files` in patch.toml; raise QueueError for an odd path."""
     if not paths:
         raise UsageError(
             f"{name}: its commits take back what they do: nothing is changed",
@@ -203,7 +203,7 @@ def write_patches(
     force: bool = False,
     resolve: bool = True,
 ) -> Refreshed:
-    """Write new files of the patch `key`, and merge the patches above."""
+    """Write new files of the patch `key`, and merge the patches that depend on it."""
     queue = stack.queue
     above = _carry_above(stack, key, files)
     new = {key: files, **above.files}
@@ -258,7 +258,7 @@ def write_patches(
 def write_patch(
     change: Transaction, patch: Patch, files: Sequence[PatchFile], paths: Sequence[str]
 ) -> None:
-    """Write new files of a patch, and the paths of these files into its patch.toml."""
+    """Add a patch's new files to a transaction, and the changed paths to `files` in patch.toml."""
     folder = f"patches/{patch.name}"
     change.replace_files(folder, patch.files, files)
     if patch.spec.files and set(paths) != set(patch.spec.files):
@@ -269,7 +269,7 @@ def write_patch(
 def record_change(
     change: Transaction, after: PatchStack, patch: Patch, files: Sequence[PatchFile], *, why: str
 ) -> int | None:
-    """Record a patch's versions before and after a change; return the number of the new version."""
+    """Record a patch's versions before and after a change; return the new version's number."""
     was = history.digests_below(after.queue, patch.name)
     then = {low: digest_of(after.files_of(low)) for low in was}
     if patch.files:
@@ -278,7 +278,7 @@ def record_change(
 
 
 def _touched(stack: PatchStack, name: str) -> tuple[str, ...]:
-    """Return the paths that a patch changes, in the order of its patch.toml, new paths last."""
+    """Return the paths that a patch changes, in the order of patch.toml, new paths last."""
     applied = stack.apply(name)
     changed = changes(stack.fetched.store, applied.base, applied.tip)
     return declared_paths(name, {change.path for change in changed}, stack.queue.specs[name].files)
@@ -286,7 +286,7 @@ def _touched(stack: PatchStack, name: str) -> tuple[str, ...]:
 
 @dataclass
 class _Above:
-    """The patches above after a refresh: new files, resolved by a person or git, or conflicts."""
+    """Dependent patches after a refresh: new files, names that a person resolved, conflicts."""
 
     files: dict[str, tuple[PatchFile, ...]] = field(default_factory=dict)
     resolved: list[str] = field(default_factory=list)
@@ -294,7 +294,7 @@ class _Above:
 
 
 def _carry_above(stack: PatchStack, key: str, files: tuple[PatchFile, ...]) -> _Above:
-    """Merge the patches above that apply to the old files and not to the new files."""
+    """Merge each dependent patch that applies to the old files and not to the new files."""
     queue, fetched, above = stack.queue, stack.fetched, _Above()
     new = {key: files}
     for other in queue.specs:
@@ -327,7 +327,7 @@ def _open_conflict(stack: PatchStack, lower: str, conflicts: Mapping[str, Rebase
     for name, moved in conflicts.items():
         tree = find_tree(stack.queue, name)
         if tree is not None and tree.state.lower == lower:
-            # The conflict was resolved for another state of the patch below.
+            # This tree is about an older state of the patch `lower`.
             worktree.close_replay(stack.queue, name)
         if moved.conflicts:
             with stack.fetched.store.exclusive():

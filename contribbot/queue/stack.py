@@ -1,4 +1,4 @@
-"""Patches applied to their pin, or carried over to another pin; only git objects are written."""
+"""Apply patches to their pin, or merge them onto another pin, as commits in the store only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from contribbot.run_folder import run_folder
 
 @dataclass(frozen=True)
 class FetchedPin:
-    """A pin whose tree is in the store."""
+    """A pin whose commit and tree the store has."""
 
     pin: Pin
     commit: str
@@ -41,7 +41,7 @@ def fetch_pin(queue: Queue, pin: Pin, *, progress: Progress) -> FetchedPin:
 
 
 def own_pin(queue: Queue, name: str) -> Pin:
-    """Return the pin that a patch stands on."""
+    """Return the pin that a patch's patch.toml names."""
     spec = queue.specs[name]
     pin = queue.pin(spec.upstream, spec.pin)
     assert pin is not None  # noqa: S101  load_queue has checked it
@@ -49,21 +49,21 @@ def own_pin(queue: Queue, name: str) -> Pin:
 
 
 def with_dependencies(queue: Queue, names: Sequence[str]) -> list[str]:
-    """Return patches with all their dependencies, in the queue's order."""
+    """Return the named patches and all their dependencies, in the queue's order."""
     wanted = {*names, *(lower for name in names for lower in queue.below(name))}
     return [name for name in queue.specs if name in wanted]
 
 
 @dataclass(frozen=True)
 class AppliedPatch:
-    """A patch applied to the commit below, or the reason why the patch does not apply."""
+    """The commits of an applied patch; `why`: the reason if the patch does not apply."""
 
     series: Series
     why: str = ""
 
     @property
     def base(self) -> str:
-        """The commit that the patch stands on: the pin with the patch's dependencies."""
+        """The commit to which the patch was applied: the pin with the patch's dependencies."""
         return self.series.base
 
     @property
@@ -73,12 +73,12 @@ class AppliedPatch:
 
     @property
     def commits(self) -> tuple[str, ...]:
-        """The patch's own commits, one a patch file."""
+        """The commits of the patch, one for each patch file."""
         return tuple(applied.commit for applied in self.series.applied)
 
 
 class PatchStack:
-    """The patches on one pin; hold `store.exclusive()` around calls, which write objects."""
+    """Applies patches of one pin; call its methods in `store.exclusive()`, as they write."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class PatchStack:
         self._done = {} if done is None else done
 
     def with_files(self, files: Mapping[str, Sequence[PatchFile]]) -> PatchStack:
-        """Return the same stack with other files in place of those on the disk."""
+        """Return a stack that uses these patch files instead of the files on the disk."""
         both = {**self._files, **files}
         return PatchStack(self.queue, self.fetched, self.scratch, files=both, done=self._done)
 
@@ -106,7 +106,7 @@ class PatchStack:
         return below if below.why else self.on(below.tip, name)
 
     def chain(self, base: str, names: Sequence[str]) -> AppliedPatch:
-        """Apply patches on top of each other, as `verify` stacks dependencies; return the top."""
+        """Apply patches on top of each other; the result's `tip` is the last commit."""
         for name in names:
             applied = self.on(base, name)
             if applied.why:
@@ -115,7 +115,7 @@ class PatchStack:
         return AppliedPatch(Series(base, (), ()))
 
     def on(self, base: str, name: str) -> AppliedPatch:
-        """Apply a patch to a commit."""
+        """Apply a patch to the commit `base`."""
         try:
             series = self.series(base, self.files_of(name))
         except QueueError as error:
@@ -123,11 +123,11 @@ class PatchStack:
         return AppliedPatch(series, series.conflicts[0].headline if series.conflicts else "")
 
     def files_of(self, name: str) -> tuple[PatchFile, ...]:
-        """Return the files of a patch."""
+        """Return a patch's files: those given to this stack, or else those on the disk."""
         return tuple(self._files[name]) if name in self._files else self.queue.patch(name).files
 
     def series(self, base: str, files: Sequence[PatchFile]) -> Series:
-        """Apply patch files to a commit; the same files on the same commit are applied once."""
+        """Apply patch files to a commit, or return the result of an equal earlier call."""
         key = (base, digest_of(tuple(files)))
         if key not in self._done:
             scratch = self.scratch / uuid.uuid4().hex
@@ -138,12 +138,12 @@ class PatchStack:
         return self._done[key]
 
 
-#: A line of a message that git takes for the end of it, where it stands in a mail.
+#: A line of a commit message at which git, reading a mail, would end the message.
 _ENDS_MESSAGE: Final = re.compile(rb"(?<=\n)(?=diff -|Index: |--- \S|---[ \t\r]*$)", re.MULTILINE)
 
 
 def mailable(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
-    """Write a range as patch files that keep whole messages; call inside `store.exclusive()`."""
+    """Return commits as patch files that keep the whole messages; in `store.exclusive()`."""
     files = format_commits(store, base, tip)
     ids = store.git("rev-list", "--reverse", f"{base}..{tip}", "--").stdout.decode().split()
     with store.open() as repo:
@@ -164,7 +164,7 @@ def mailable(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
 def series_of(
     queue: Queue, names: Sequence[str], fetched: FetchedPin, *, scratch: Path
 ) -> dict[str, Series]:
-    """Apply patches to their pin."""
+    """Return the commits of each patch, applied to its pin and dependencies."""
     stack = PatchStack(queue, fetched, scratch)
     with fetched.store.exclusive():
         return {name: stack.apply(name).series for name in names}
@@ -180,7 +180,7 @@ def carry(
     resolved: Mapping[str, tuple[PatchFile, ...]] | None = None,
     gone: Collection[str] = (),
 ) -> list[RebaseResult]:
-    """Apply the patches of a pin to another pin, as commits in the store; no queue file changes."""
+    """Merge the patches of one pin onto another pin, as commits in the store only."""
     series = series_of(queue, names, old, scratch=scratch)
     for name in names:
         if conflicts := series[name].conflicts:
@@ -200,7 +200,7 @@ def carry(
 
 
 def pin_at(queue: Queue, upstream: str, tag: str) -> Pin:
-    """Return the pin of an upstream at a tag: the queue's, or one made like its last pin."""
+    """Return an upstream's pin at a tag: the queue's pin, or a new pin like the last one."""
     if known := queue.pin(upstream, tag):
         return known
     like = like_of(queue, upstream)
@@ -213,7 +213,7 @@ def pin_at(queue: Queue, upstream: str, tag: str) -> Pin:
 
 
 def tags_of(queue: Queue, upstream: str, *, also: Collection[str] = ()) -> list[str]:
-    """Return the tags of an upstream's final releases, oldest first."""
+    """Return the tags of an upstream's final releases, the oldest first."""
     like = like_of(queue, upstream)
     described, source = queue.upstreams[upstream], git_source(like)
     if described.release is None and source is not None:
@@ -222,19 +222,19 @@ def tags_of(queue: Queue, upstream: str, *, also: Collection[str] = ()) -> list[
 
 
 def like_of(queue: Queue, upstream: str) -> Pin:
-    """Return the upstream's last pin in queue.toml, after which new pins are made."""
+    """Return the upstream's last pin in queue.toml, the model for new pins."""
     return [pin for pin in queue.spec.pins if pin.upstream == upstream][-1]
 
 
 def git_source(pin: Pin) -> GitSource | None:
-    """Return the first git repository that a pin can come from."""
+    """Return a pin's first source of kind `git`; None: the pin has no such source."""
     return next((source for source in pin.sources if isinstance(source, GitSource)), None)
 
 
 def carried_over(
     queue: Queue, names: Sequence[str], new: FetchedPin, *, progress: Progress
 ) -> dict[str, RebaseResult]:
-    """Apply patches and their dependencies to another pin than their own."""
+    """Merge patches and their dependencies from their pin onto the pin `new`."""
     old = fetch_pin(queue, own_pin(queue, names[0]), progress=progress)
     every = with_dependencies(queue, names)
     with run_folder() as scratch:

@@ -1,4 +1,4 @@
-"""Whether an upstream has a patch, or turned it down. Everybody asks here, nobody GitHub."""
+"""Tell from local files whether an upstream already has a patch, or turned the patch down."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FILE: Final = "superseded.json"
 
 
 class Supersession(Model):
-    """Why a patch is not to be proposed any more, and the release or upstream that is the cause."""
+    """Why a patch must not be proposed any more; `by`: the release, pull request or upstream."""
 
     why: str
     by: str
@@ -31,19 +31,19 @@ class Supersession(Model):
 
     @property
     def words(self) -> str:
-        """The state, its cause and the reason in a line."""
+        """A line with the state (superseded or turned down), the cause and the reason."""
         by = f" by {self.by}" if self.by else ""
         return f"{'turned down' if self.turned_down else 'superseded'}{by}: {self.why}"
 
 
 class _Seen(Model):
-    """The remembered supersessions, by the digest of the patch."""
+    """The file of remembered supersessions, by the name and digests of a patch."""
 
     of: dict[str, Supersession] = Field(default_factory=dict)
 
 
 def superseded(queue: Queue, name: str) -> Supersession | None:
-    """Return why a patch is not to be proposed, as patch.toml states or as seen last; else None."""
+    """Return why a patch must not be proposed, from patch.toml or as remembered; else None."""
     spec = queue.specs[name]
     named = next((str(each.pull_request) for each in spec.expires_when if each.pull_request), "")
     if spec.turned_down:
@@ -60,18 +60,18 @@ def superseded(queue: Queue, name: str) -> Supersession | None:
                 by = condition.pull_request or f"{spec.upstream} {condition.release}"
                 return Supersession(why=f"{state.condition}: {state.why}", by=by)
     seen = _read(queue).of
-    # Files are read for the key: not where nothing was seen.
+    # The key needs the patch's files: read them only if the file remembers anything.
     return seen.get(_key(queue, name)) if seen else None
 
 
 def superseded_words(queue: Queue, name: str) -> str:
-    """Return why a patch is no longer to be proposed, in a line; empty: nothing says so."""
+    """Return a line on why a patch must not be proposed; empty: the patch may be proposed."""
     found = superseded(queue, name)
     return found.words if found else ""
 
 
 def superseded_by_release(status: PatchStatus) -> Supersession | None:
-    """Return the supersession by the release that a status was made against, if any."""
+    """Return a supersession if a status shows that the release has the patch, else None."""
     release, behaviour = f"{status.upstream} {status.against}", status.behaviour
     if status.text is Text.UPSTREAM:
         return Supersession(why=status.text_why or "it has all of its text", by=release)
@@ -81,7 +81,7 @@ def superseded_by_release(status: PatchStatus) -> Supersession | None:
 
 
 def note(queue: Queue, found: Mapping[str, Supersession | None]) -> None:
-    """Remember supersessions in a file that can be deleted at any time."""
+    """Remember (None: forget) the supersessions of patches, in a file that may be deleted."""
     known = _read(queue).of
     now = dict(known)
     for name, seen in found.items():
@@ -105,9 +105,9 @@ def _key(queue: Queue, name: str) -> str:
 
 
 def merged_in(queue: Queue, name: str) -> frozenset[str]:
-    """Return the pull requests that the history of a patch knows as merged."""
+    """Return the pull requests whose last state in a patch's history is `merged`."""
     events = history.read(queue.folder, name)
-    # The last word on each counts: one that was reverted is not merged.
+    # The last event on each pull request counts: after a revert, it is not merged.
     last = {event.reference: event.state for event in events if isinstance(event, PullRequestEvent)}
     return frozenset(reference for reference, state in last.items() if state == "merged")
 
@@ -115,7 +115,7 @@ def merged_in(queue: Queue, name: str) -> frozenset[str]:
 def due(
     expiry: Expiry, tag: str, merged: frozenset[str], *, releases: ReleaseRecipe | None = None
 ) -> Due:
-    """Return whether the condition under which a patch expires has come, and why."""
+    """Return whether a patch's expiry condition is met at the release `tag`, and why."""
     if expiry.release is None:
         come = True if expiry.pull_request in merged else None
         why = "the patch's history says so" if come else "only GitHub can tell; see its page"

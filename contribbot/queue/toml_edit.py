@@ -1,4 +1,4 @@
-"""Changing queue.toml and patch.toml, and not a byte beside what changes, on `tomlkit`."""
+"""Set values in queue.toml and patch.toml with tomlkit; all other bytes stay the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from contribbot.errors import QueueError
 from contribbot.model.pin import Pin
 
 Data = dict[str, JsonValue]
-#: The header of an array's table, right below something else.
+#: A line before an array table's header (`[[`) without an empty line between the two.
 _CROWDED: Final = re.compile(r"^((?!#)[^\r\n]+)(\r?\n)(?=\[\[)", re.MULTILINE)
 
 
@@ -31,7 +31,7 @@ def _read(file: str, content: bytes) -> Data:
 
 
 def _edited(file: str, content: bytes, values: Mapping[str, JsonValue]) -> bytes:
-    """Set keys of a TOML file, and check that nothing else of the file changes."""
+    """Return a TOML file with some keys set, after a check that no other value changes."""
     data, text = _read(file, content), content.decode()
     changed = [key for key, value in values.items() if key not in data or data[key] != value]
     if not changed:
@@ -42,7 +42,7 @@ def _edited(file: str, content: bytes, values: Mapping[str, JsonValue]) -> bytes
             _set(document, key, values[key])
         order = document.get("order")
         if "order" in changed and isinstance(order, Array) and "\n" not in order.as_string():
-            # One entry a line: git merges what two people add.
+            # One item on each line, so that git can merge the additions of two people.
             order.multiline(multiline=True)
         after = tomlkit.dumps(document)
         if not _CROWDED.search(text):
@@ -77,7 +77,7 @@ def _set(table: TOMLDocument | AbstractTable, key: str, value: JsonValue) -> Non
         if old != value:
             table[key] = value
     elif isinstance(table, Table) and not isinstance(value, dict) and len(table):
-        # tomlkit puts a key behind the comment that belongs to the next table.
+        # tomlkit's `append` would put the key after the comment of the next table.
         plain = [name for name in table if not isinstance(table[name], AoT | AbstractTable)]
         table.value._insert_after(plain[-1], key, _item(value))  # noqa: SLF001  no public way
     else:
@@ -85,7 +85,7 @@ def _set(table: TOMLDocument | AbstractTable, key: str, value: JsonValue) -> Non
 
 
 def _set_list(items: AoT | Array, wanted: list[JsonValue]) -> None:
-    """Change a list; equal items stay as written, a table of the same kind is edited in place."""
+    """Change a list; equal items stay unchanged, tables of the same kind are edited in place."""
     old: list[JsonValue] = list(items.unwrap())
     texts = [[json.dumps(item, sort_keys=True) for item in side] for side in (old, wanted)]
     for tag, low, high, first, last in reversed(
@@ -106,12 +106,12 @@ def _set_list(items: AoT | Array, wanted: list[JsonValue]) -> None:
 
 
 def _kind(item: JsonValue) -> str:
-    """Return the key of a list's item: the kind of a source, the upstream of a pin."""
+    """Return a word that pairs old and new items: a source's kind, or a pin's upstream."""
     return str(item.get("kind", item.get("upstream"))) if isinstance(item, dict) else str(item)
 
 
 def _item(value: JsonValue, *, inline: bool = False) -> Item:
-    """Return data as a TOML item; `inline`: a table in braces, not one with a header."""
+    """Return data as a TOML item; `inline`: a table is written in braces, without a header."""
     if inline and isinstance(value, dict):
         braces = tomlkit.inline_table()
         braces.update(value)
@@ -124,7 +124,7 @@ def _item(value: JsonValue, *, inline: bool = False) -> Item:
     if not isinstance(value, dict):
         return tomlkit.item(value)
     table = tomlkit.table()
-    # Keys behind a header would belong to it.
+    # Plain keys come first: after a sub-table's header, a key would belong to that table.
     for key in sorted(value, key=lambda key: isinstance(value[key], list | dict)):
         table.append(key, _item(value[key]))
     return table
@@ -143,7 +143,7 @@ def _is(table: JsonValue, pin: Pin) -> bool:
 
 
 def set_pin(queue_toml: bytes, old: Pin | None, new: Pin) -> bytes:
-    """Put a pin into the place of another, or behind all that are there."""
+    """Return queue.toml with the pin `new` in the place of `old`, or after all other pins."""
     pins = _list(queue_toml, "pins")
     wanted: Data = new.model_dump(mode="json", exclude_defaults=True)
     if old is None:
@@ -155,18 +155,18 @@ def set_pin(queue_toml: bytes, old: Pin | None, new: Pin) -> bytes:
 
 
 def remove_pin(queue_toml: bytes, pin: Pin) -> bytes:
-    """Take a pin out."""
+    """Return queue.toml without a pin."""
     left = [other for other in _list(queue_toml, "pins") if not _is(other, pin)]
     return _edited("queue.toml", queue_toml, {"pins": left})
 
 
 def set_order(queue_toml: bytes, order: Sequence[str]) -> bytes:
-    """Give the queue another order."""
+    """Return queue.toml with another `order`."""
     return _edited("queue.toml", queue_toml, {"order": list(order)})
 
 
 def remove_from_order(queue_toml: bytes, name: str) -> bytes:
-    """Take a patch out of the queue's order."""
+    """Return queue.toml with a patch taken out of `order`."""
     left = [other for other in _list(queue_toml, "order") if other != name]
     return _edited("queue.toml", queue_toml, {"order": left})
 
@@ -178,7 +178,7 @@ def set_patch(
     files: Sequence[str] | None = None,
     depends_on: Sequence[str] | None = None,
 ) -> bytes:
-    """Set keys of a `patch.toml`; a value of None leaves its key as it is."""
+    """Return patch.toml with some keys set; None leaves a key unchanged."""
     lists = {"files": files, "depends_on": depends_on}
     values: Data = {key: [*value] for key, value in lists.items() if value is not None}
     if not depends_on and "depends_on" not in _read("patch.toml", patch_toml):
@@ -189,7 +189,7 @@ def set_patch(
 
 
 def set_person(patch_toml: bytes, person: Mapping[str, str]) -> bytes:
-    """Write the person who stands for a patch into `[contribution]` of its `patch.toml`."""
+    """Return patch.toml with the person who answers for the patch in `[contribution]`."""
     contribution = _read("patch.toml", patch_toml).get("contribution", {})
     if not isinstance(contribution, dict):
         raise QueueError("patch.toml: contribution: not a table")
@@ -199,13 +199,13 @@ def set_person(patch_toml: bytes, person: Mapping[str, str]) -> bytes:
 
 
 def set_different(patch_toml: bytes, reasons: Mapping[str, str]) -> bytes:
-    """Set reasons in `[contribution.different]` of a `patch.toml`."""
+    """Return patch.toml with more reasons in `[contribution.different]`."""
     contribution = _read("patch.toml", patch_toml).get("contribution", {})
     different = contribution.get("different", {}) if isinstance(contribution, dict) else None
     if not isinstance(contribution, dict) or not isinstance(different, dict):
         raise QueueError("patch.toml: contribution: not a table")
     for reference, why in reasons.items():
-        # GitHub's names are the same in any case.
+        # GitHub ignores upper and lower case in names.
         known = next((key for key in different if key.lower() == reference.lower()), reference)
         different = {**different, known: why}
     values = {"contribution": {**contribution, "different": different}}

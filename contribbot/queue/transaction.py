@@ -1,6 +1,6 @@
-"""Changing files of a queue: lock, write all beside, rename; then the operation is logged.
+"""Change files of a queue: lock, write all to a stage, rename into place, log the operation.
 
-A change that was cut short between two renames is finished by whoever takes the lock next.
+If a crash stops a change between two renames, the next process with the lock finishes it.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ from contribbot.queue.operations import OperationLog
 T = TypeVar("T")
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-#: The folder of a change whose contents are all written, and the file in it that says which.
+#: The folder of a completely written change, and the file in this folder that lists the paths.
 _STAGE: Final = ".contribbot/change"
 _PLAN: Final = "change.json"
 
-#: Whether this thread has the lock of a queue.
+#: Whether this thread has a queue's lock.
 _holding: Final[ContextVar[bool]] = ContextVar("_holding", default=False)
 
 
 class Transaction:
-    """Changes of a queue's files that take effect together; made by `transaction`."""
+    """Changes of a queue's files that take effect together; `transaction` makes this object."""
 
     def __init__(self, folder: Path, operation: str = "") -> None:
         self._folder, self._operation = folder, operation
         self._contents: dict[str, bytes | None] = {}
         self.finished = False
-        #: Whether the journal gets a version, whose files the operation log must have.
+        #: Whether a journal gets a version: then the operation log must get the version's files.
         self.has_version = False
 
     def write(self, path: str, content: bytes) -> None:
-        """Note the new content of a file; its permissions stay, a link to a file is followed."""
+        """Note a file's new content; permissions stay, and a symbolic link is followed."""
         self._contents[path] = content
 
     def delete(self, path: str) -> None:
-        """Note that a file is deleted, and its folder if that becomes empty."""
+        """Note that a file must be deleted, and its folder if the folder becomes empty."""
         self._contents[path] = None
 
     def replace_files(
         self, folder: str, old: Sequence[PatchFile], new: Sequence[PatchFile]
     ) -> None:
-        """Note that a folder's old files are deleted and new files written."""
+        """Note that a folder's old files must be deleted and new files written."""
         for file in old:
             self.delete(f"{folder}/{file.name}")
         for file in new:
             self.write(f"{folder}/{file.name}", file.content)
 
     def read(self, path: str) -> bytes | None:
-        """Return a file's content, as noted or on the disk; None where there is no file."""
+        """Return a file's noted content, or else that on the disk; None: there is no file."""
         if path in self._contents:
             return self._contents[path]
         place = self._folder / path
         return place.read_bytes() if place.is_file() else None
 
     def commit(self) -> bool:
-        """Make all changes now, before the block ends; return whether a file changed."""
+        """Make all noted changes now; return whether a file changed."""
         self.finished = True
         try:
             changed = {path: new for path, new in self._contents.items() if self._differs(path)}
@@ -80,7 +80,7 @@ class Transaction:
         return bool(changed)
 
     def _make(self, changed: dict[str, bytes | None]) -> None:
-        """Write all contents to a stage, log the old files, and rename the new files into place."""
+        """Write all contents to a stage, log the old files, and move the new files into place."""
         operation = any(path.startswith("patches/") for path in changed)
         log = OperationLog.find(self._folder) if operation or self.has_version else None
         summary = self._operation or f"change of {', '.join(changed)}"
@@ -104,7 +104,7 @@ class Transaction:
         _finish(self._folder)
 
     def _differs(self, path: str) -> bool:
-        """Tell whether a noted file differs from the disk; refuse a change that cannot be made."""
+        """Return whether a noted file differs from the disk; raise if it cannot be written."""
         place, content = self._folder / path, self._contents[path]
         if place.is_dir() and not place.is_symlink():
             raise QueueError(f"{place}: a folder, where a file belongs", hint="move it away")
@@ -123,7 +123,7 @@ class Transaction:
 
 
 def _stage(staged: Path, content: bytes, place: Path) -> None:
-    """Write a file's new content to the stage and the disk, with the old permissions."""
+    """Write a file's new content to the stage, flushed to disk, with the old permissions."""
     staged.parent.mkdir(parents=True, exist_ok=True)
     with staged.open("xb") as file:
         file.write(content)
@@ -136,7 +136,7 @@ def _stage(staged: Path, content: bytes, place: Path) -> None:
 
 @dataclass(frozen=True)
 class _Staged:
-    """A complete change in the stage: the paths to write, and the paths to delete after that."""
+    """The list of a staged change: the paths to write, then the paths to delete."""
 
     summary: str
     operation: bool
@@ -145,24 +145,24 @@ class _Staged:
 
 
 def _finish(folder: Path) -> None:
-    """Rename staged files into their places, delete others, and log the operation."""
+    """Move staged files into place, delete files, remove the stage, and log the operation."""
     stage = folder / _STAGE
     try:
         staged = _Staged(**json.loads((stage / _PLAN).read_bytes()))
-    except FileNotFoundError:  # of an earlier contribbot
+    except FileNotFoundError:  # an older contribbot made this stage
         remove_tree(stage)
         return
     try:
         for path in staged.written:
             content, place = stage / "files" / path, (folder / path).resolve()
-            if content.exists():  # else it was renamed before the change was cut short
+            if content.exists():  # else an interrupted run has moved the file already
                 place.parent.mkdir(parents=True, exist_ok=True)
-                # Also where the patch is a link to another file system.
+                # `move`, not `rename`: a patch's folder may be a link to another file system.
                 shutil.move(content, place)
         for path in staged.gone:
             place = folder / path
             place.unlink(missing_ok=True)
-            # Folders go with their last file, but for `patches` and its like.
+            # Remove folders that became empty, except top folders such as `patches`.
             top, around = folder / path.partition("/")[0], place.parent
             with contextlib.suppress(OSError):
                 while around != top:
@@ -181,7 +181,7 @@ def _finish(folder: Path) -> None:
 
 
 def _unchanged(error: OSError, folder: Path) -> ContribbotError:
-    """Return our error for one of the operating system before the first change."""
+    """Return the error for an OSError that came before any file of the queue changed."""
     place = error.filename2 or error.filename or folder
     message = f"{place}: {error.strerror or error}; the queue is as it was"
     if error.errno in _FULL:
@@ -191,7 +191,7 @@ def _unchanged(error: OSError, folder: Path) -> ContribbotError:
 
 @contextlib.contextmanager
 def hold_queue(folder: Path) -> Iterator[None]:
-    """Hold the queue's lock; finish a change that was cut short."""
+    """Hold the queue's lock; first finish a change that a crash interrupted."""
     with lock(folder / ".contribbot" / "queue.lock", f"the queue {folder}"):
         token = _holding.set(True)
         try:
@@ -204,7 +204,7 @@ def hold_queue(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def transaction(folder: Path, operation: str = "") -> Iterator[Transaction]:
-    """Hold the lock, if this thread does not yet, and make changes if the block ends well."""
+    """Hold the queue's lock, yield a transaction, and commit it if the block raises nothing."""
     with contextlib.ExitStack() as stack:
         try:
             if not _holding.get():
@@ -218,7 +218,7 @@ def transaction(folder: Path, operation: str = "") -> Iterator[Transaction]:
 
 
 def consistent(folder: Path, read: Callable[[], T]) -> T:
-    """Read files of a queue while no transaction changes the files."""
+    """Return what `read` returns for a queue's files, at a time without a half-made change."""
     try:
         found = read()
         if _holding.get() or not (folder / _STAGE).exists():

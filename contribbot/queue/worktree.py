@@ -1,4 +1,4 @@
-"""`contribbot edit`: a git repository of its own, linked to the store, with patches as commits."""
+"""`contribbot edit`: a git work tree in its own repository, with a patch as commits."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from contribbot.queue.load import TREE_STATE, Queue, load_queue, no_such_patch, 
 from contribbot.queue.stack import AppliedPatch, PatchStack, fetch_pin, mailable, own_pin
 from contribbot.run_folder import run_folder
 
-#: The last commit of the tree that is nobody's own.
+#: The ref of the commit below the patch's first commit.
 BASE_REF: Final = "refs/contribbot/base"
-#: The last commit of the tree that the queue has as well.
+#: The ref of the last commit that the queue has.
 _SAVED_REF: Final = "refs/contribbot/taken"
-#: The names of operations that wait for the person, by the files that git keeps of them.
+#: By file in `.git`: the unfinished git operation that the file shows.
 _UNFINISHED: Final = {
     "rebase-merge": "rebase",
     "rebase-apply/applying": "am",
@@ -43,7 +43,7 @@ _UNFINISHED: Final = {
     "sequencer": "cherry-pick",
     "BISECT_LOG": "bisect",
 }
-#: Who commits. The authors stay; nobody is asked for a message.
+#: Environment for commits: contribbot is the committer, authors stay, and no editor opens.
 _AS_CONTRIBBOT: Final = {
     "GIT_COMMITTER_NAME": "contribbot",
     "GIT_COMMITTER_EMAIL": "contribbot@localhost",
@@ -52,8 +52,8 @@ _AS_CONTRIBBOT: Final = {
 _STATUS: Final = "status --porcelain -z --no-renames --untracked-files=normal"
 _LOG: Final = "log -z --reverse --topo-order --encoding=UTF-8"
 _AMEND: Final = "commit -q -a --amend --no-edit --no-verify --cleanup=verbatim --allow-empty"
-#: The tree's own configuration, which goes before the person's. The conflict style decides by
-#: which text `rerere` knows a conflict again: it must not change.
+#: The work tree's git configuration, which overrides the user's. `rerere` recognizes a conflict
+#: by its text, which depends on the conflict style: do not change the style.
 _CONFIG: Final = """
 [core]
     autocrlf = false
@@ -79,31 +79,31 @@ _CONFIG: Final = """
 [gc] auto = 0
 [maintenance] auto = false
 """
-#: Leftovers of running a tree's Python files; a release's archive may lack a `.gitignore`.
+#: Caches of Python that git ignores here, as an archive's tree may lack a `.gitignore`.
 _EXCLUDE: Final = "__pycache__/\n*.py[cod]\n"
 _SHOWN: Final = 5
 
 
 class TreeState(Model):
-    """The purpose of a work tree, kept in the tree's `.git`."""
+    """A work tree's patch, base and kind, stored in a file in the tree's `.git`."""
 
-    # A tree of contribbot 0.2.0 also names its patches.
+    # contribbot 0.2.0 also wrote other keys.
     model_config = ConfigDict(extra="ignore")
 
     #: The name of the patch.
     key: str
     kind: Literal["edit", "replay"]
     base: ObjectId
-    #: Digests of the patch that the tree is up to date with; of the first one the tree was made.
+    #: Digests of the patch's states that this tree has; the tree was made from the first.
     known: tuple[str, ...]
     queue: str
     replayed: tuple[ObjectId, ...] = ()
-    #: Of a replay that a refresh opened: the patch that was refreshed.
+    #: If a refresh opened this tree for a conflict: the patch that was refreshed.
     lower: str = ""
 
 
 class TreeCommit(Model):
-    """A commit of a tree."""
+    """A commit in a work tree."""
 
     commit: str
     subject: str
@@ -114,7 +114,7 @@ class TreeCommit(Model):
 
 @dataclass(frozen=True)
 class Pending:
-    """The changed paths of a tree, the unstaged among these paths, and untracked paths."""
+    """The changed paths of a work tree, those of them that are unstaged, and untracked paths."""
 
     changed: tuple[str, ...]
     unstaged: tuple[str, ...]
@@ -127,14 +127,14 @@ def _branch(name: str) -> str:
 
 @dataclass
 class WorkTree:
-    """An open work tree."""
+    """A work tree that `edit`, `rebase` or `refresh` opened, and its state."""
 
     path: Path
     state: TreeState
 
     @classmethod
     def read(cls, path: Path) -> WorkTree:
-        """Read the tree in a folder."""
+        """Return the work tree in a folder; raise MachineError if its state cannot be read."""
         try:
             state = TreeState.model_validate_json((path / TREE_STATE).read_bytes())
         except (OSError, ValidationError) as error:
@@ -145,14 +145,14 @@ class WorkTree:
         return cls(path, state)
 
     def remember(self, *digests: str) -> None:
-        """Note digests of the patch in the queue that this tree is up to date with."""
+        """Note that this work tree has the states of the patch with these digests."""
         known = tuple(dict.fromkeys((*self.state.known, *digests)))
         self.state = self.state.model_copy(update={"known": known})
         content = self.state.model_dump_json(indent=2).encode() + b"\n"
         write_atomically(self.path / TREE_STATE, content)
 
     def mark_saved(self) -> None:
-        """Note that the queue has the checked-out commit."""
+        """Note that the queue has the commit that is checked out."""
         self.git("update-ref", _SAVED_REF, "HEAD")
 
     def git(
@@ -162,7 +162,7 @@ class WorkTree:
         env: Mapping[str, str] | None = None,
         accept: Sequence[int] = (0,),
     ) -> process.Completed:
-        """Run git on the tree, with the tree's own settings alone."""
+        """Run git in the work tree, without the user's configuration."""
         return process.run(
             ["git", f"--git-dir={self.path / '.git'}", f"--work-tree={self.path}", *args],
             cwd=self.path,
@@ -173,41 +173,41 @@ class WorkTree:
         )
 
     def resolve(self, name: str) -> str:
-        """Return the commit of a name in the tree; empty: the tree has no such name."""
+        """Return the commit that a ref or revision names; empty: no such name."""
         done = self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", accept=(0, 1))
         return done.stdout.decode().strip()
 
     def tree(self) -> str:
-        """Return the id of the checked-out tree."""
+        """Return the tree id of the commit that is checked out."""
         return self.git("rev-parse", "HEAD^{tree}").stdout.decode().strip()
 
     def unfinished(self) -> str:
-        """Return the git operation that waits for the person, such as `rebase`; empty: none."""
+        """Return the unfinished git operation, such as `rebase`; empty: there is none."""
         marks = (name for mark, name in _UNFINISHED.items() if (self.path / ".git" / mark).exists())
         return next(marks, "")
 
     def pending(self) -> Pending:
-        """Return the paths with uncommitted changes."""
+        """Return the paths with uncommitted changes, and the untracked paths."""
         done = self.git(*_STATUS.split(), "--ignore-submodules=dirty")
         status = done.stdout.decode("utf-8", "surrogateescape")
         rows = [(row[:2], row[3:]) for row in status.split("\0") if row]
         changed = [row for row in rows if row[0] != "??"]
         return Pending(
             changed=tuple(path for _, path in changed),
-            # Changes that are not merged yet are among these paths.
+            # Paths with unresolved conflicts count as unstaged.
             unstaged=tuple(path for mark, path in changed if mark[1] != " "),
             untracked=tuple(path for mark, path in rows if mark == "??"),
         )
 
     def commits(self, *revisions: str) -> list[TreeCommit]:
-        """Return commits, oldest first."""
+        """Return the commits that `git log` lists for some revisions, oldest first."""
         done = self.git(*_LOG.split(), "--format=%H %s", *revisions, "--")
         log = done.stdout.decode("utf-8", "replace")
         rows = [row.partition(" ") for row in log.split("\0") if row]
         return [TreeCommit(commit=commit, subject=subject) for commit, _, subject in rows]
 
     def own(self) -> list[TreeCommit]:
-        """Return the patch's commits, oldest first."""
+        """Return the commits after the base, oldest first: those of the patch."""
         base = self.state.base
         if self.git("merge-base", "--is-ancestor", base, "HEAD", accept=(0, 1, 128)).returncode:
             raise UsageError(
@@ -217,7 +217,7 @@ class WorkTree:
         return self.commits(f"{base}..HEAD")
 
     def commit_all(self) -> tuple[str, ...]:
-        """Amend the last commit with the uncommitted changes; return the changed paths."""
+        """Amend the last commit with all uncommitted changes; return the changed paths."""
         changed = self.pending().changed
         if not changed or self.unfinished() or not self.own():
             return ()
@@ -226,7 +226,7 @@ class WorkTree:
 
 
 def _make_tree(place: Path, at: Path | None, store: Store, tip: str, state: TreeState) -> WorkTree:
-    """Make a work tree with a branch for the patch, whole or not at all."""
+    """Make a work tree with a branch at `tip`; a failure leaves no tree."""
     at = place if at is None else at.absolute().parent.resolve() / at.absolute().name
     if at.is_symlink() or (at.exists() and (not at.is_dir() or any(at.iterdir()))):
         raise UsageError(f"{at}: there is something already", hint="name a new or an empty folder")
@@ -241,15 +241,15 @@ def _make_tree(place: Path, at: Path | None, store: Store, tip: str, state: Tree
         config.write(_CONFIG)
     (folder / "info").mkdir(exist_ok=True)
     (folder / "info" / "exclude").write_text(_EXCLUDE, encoding="utf-8")
-    # Bytes go in and out as they are, and the history is cut off where it is, as in the store.
+    # The store's attributes let git change no bytes; its `shallow` file ends the history.
     for name in ("info/attributes", "shallow"):
         if (store.path / name).is_file():
             shutil.copyfile(store.path / name, folder / name)
-    # Files that another process is writing there are none of the tree's.
+    # Skip files that another process is writing to the store.
     leave, objects = shutil.ignore_patterns("tmp_*", ".tmp-*"), store.path / "objects"
     into = folder / "objects"
     shutil.copytree(objects, into, ignore=leave, dirs_exist_ok=True, copy_function=_link)
-    # How a conflict was resolved is remembered when the tree is gone.
+    # git's `rr-cache` (resolved conflicts) is outside the tree, so that it outlives the tree.
     memory = place.parents[1].resolve() / "rr-cache" / store.path.stem
     memory.mkdir(parents=True, exist_ok=True)
     (folder / "rr-cache").symlink_to(memory, target_is_directory=True)
@@ -271,12 +271,12 @@ def _make_tree(place: Path, at: Path | None, store: Store, tip: str, state: Tree
 def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
-    except OSError:  # the cache is on another file system, or somebody else's
+    except OSError:  # the cache is on another file system, or another user owns it
         shutil.copyfile(source, target)
 
 
 def _discard(place: Path, *, wait: bool = True) -> None:
-    """Move a work tree aside at once, with the link to the tree, and delete the tree."""
+    """Rename a work tree and delete the renamed folder, also a symbolic link to the tree."""
     tree = place.resolve()
     aside = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", suffix=".partial", dir=tree.parent))
     if place.is_symlink():
@@ -286,35 +286,35 @@ def _discard(place: Path, *, wait: bool = True) -> None:
 
 
 def printable(path: Path | str) -> str:
-    """Return a path as text, with escapes for bytes that are not UTF-8."""
+    """Return a path as text, with backslash escapes for bytes that are not UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def find_tree(queue: Queue, name: str) -> WorkTree | None:
-    """Return the open tree of a patch, edited or replay; None: no tree is open."""
+    """Return a patch's open work tree, of kind `edit` or `replay`; None: no tree is open."""
     place = queue.local / "edit" / name
     return WorkTree.read(place.resolve()) if place.exists() else None
 
 
 def find_replay(queue: Queue, name: str) -> WorkTree | None:
-    """Return the open tree in which a patch is carried to another base, or None."""
+    """Return the work tree of a patch that is being merged onto another base, or None."""
     tree = find_tree(queue, name)
     return tree if tree is not None and tree.state.kind == "replay" else None
 
 
 @contextlib.contextmanager
 def tree_lock(queue: Queue, name: str) -> Iterator[Path]:
-    """Lock a patch's tree against others who would open, read or remove the tree."""
+    """Hold the lock of a patch's work tree; yield the path of the tree or of a link to it."""
     place = queue.local / "edit" / name
     with lock(place.with_name(f".{name}.lock"), f"the work tree of {name}"):
-        # The tree was somewhere else, and is gone.
+        # The link's target is gone: a user deleted the tree.
         if place.is_symlink() and not place.exists():
             place.unlink()
         yield place
 
 
 def enclosing_tree(place: Path) -> WorkTree | None:
-    """Return the open work tree that a place lies in."""
+    """Return the work tree that contains a path; None: no work tree does."""
     folder = tree_around(place)
     return WorkTree.read(folder) if folder else None
 
@@ -327,7 +327,7 @@ def not_open_error(queue: Queue, name: str) -> UsageError:
 
 
 def replay_error(tree: WorkTree) -> UsageError:
-    """Return the error for a tree in which a patch is being carried to another base."""
+    """Return the error for a work tree whose patch is being merged onto another base."""
     name, lower = tree.state.key, tree.state.lower
     what, then, give_up = "is being carried to another base", "rebase --continue", "rebase --abort"
     if lower:
@@ -342,7 +342,7 @@ def replay_error(tree: WorkTree) -> UsageError:
 
 @dataclass(frozen=True)
 class TreeCommits:
-    """The finished commits of a patch in a tree, as patch files."""
+    """A patch's commits in a work tree, as patch files; `marked` commits add conflict marks."""
 
     commits: tuple[TreeCommit, ...]
     files: tuple[PatchFile, ...]
@@ -350,7 +350,7 @@ class TreeCommits:
 
 
 def read_commits(tree: WorkTree, store: Store, queue: Queue) -> TreeCommits:
-    """Read the commits of the patch in a tree; call inside `store.exclusive()`."""
+    """Return a work tree's commits, and copy their objects to the store; in `exclusive()`."""
     _check_finished(tree)
     base, name, commits = tree.state.base, tree.state.key, tree.own()
     if not commits:
@@ -388,7 +388,7 @@ def _check_finished(tree: WorkTree) -> None:
         )
 
 
-#: A conflict as git leaves it, added by a patch file: its first, middle and last line.
+#: A conflict with git's marks that a patch file adds; the first and last line are captured.
 _MARKS: Final = re.compile(
     rb"^\+(<{7} [^\n]*)\n(?:[ +-][^\n]*\n)*?\+={7}[^\n]*\n(?:[ +-][^\n]*\n)*?\+(>{7} [^\n]*)$",
     re.MULTILINE,
@@ -396,7 +396,7 @@ _MARKS: Final = re.compile(
 
 
 def _conflict_marks(file: PatchFile) -> set[tuple[bytes, ...]]:
-    """Return the first and last line of each conflict that a patch file adds."""
+    """Return the first and last line of each conflict with git's marks in a patch file."""
     diff = file.content[file.content.find(b"\ndiff --git ") + 1 :]
     return {found.groups() for found in _MARKS.finditer(diff)}
 
@@ -404,7 +404,7 @@ def _conflict_marks(file: PatchFile) -> set[tuple[bytes, ...]]:
 def open_replay(
     queue: Queue, name: str, *, base: str, commits: Sequence[str], lower: str = ""
 ) -> tuple[Path, tuple[str, ...]]:
-    """Pick commits onto another base in a work tree; return the tree and the paths in conflict."""
+    """Cherry-pick commits onto a base in a work tree; return the tree and conflicting paths."""
     with tree_lock(queue, name) as place:
         tree = find_tree(queue, name)
         if tree is None:
@@ -435,7 +435,7 @@ def open_replay(
 
 
 def _carry(tree: WorkTree) -> tuple[Path, tuple[str, ...]]:
-    """Let git pick commits until a person is needed, or all are picked."""
+    """Cherry-pick the replayed commits until a conflict; return the tree and conflicting paths."""
     output = ""
     if not tree.unfinished() and tree.resolve("HEAD") == tree.state.base:
         output = _pick(tree, *tree.state.replayed)
@@ -448,7 +448,7 @@ def _carry(tree: WorkTree) -> tuple[Path, tuple[str, ...]]:
                 hint="go on there by hand, with `git cherry-pick --continue`",
             )
         before = now
-        # Where nothing is staged, nothing is left of the commit: the base has all of it.
+        # If nothing is staged, the base has the whole commit already: skip the commit.
         output += _pick(tree, "--continue" if pending.changed or not now[1] else "--skip")
         pending = tree.pending()
     return tree.path, pending.unstaged if tree.unfinished() else ()
@@ -464,7 +464,7 @@ def _pick(tree: WorkTree, *args: str) -> str:
 
 
 def resolved_files(queue: Queue, name: str) -> tuple[PatchFile, ...]:
-    """Return the finished commits of a replay as patch files; the store gets the commits."""
+    """Return a replay's finished commits as patch files; raise an error if work is unfinished."""
     with tree_lock(queue, name):
         tree = find_replay(queue, name)
         if tree is None:
@@ -479,7 +479,7 @@ def resolved_files(queue: Queue, name: str) -> tuple[PatchFile, ...]:
                 f"{tree.path}: the commit {done.marked[0]} adds the marks of a conflict (<<<<<<<)",
                 hint="resolve it, and amend the commit",
             )
-        # The tree is removed when its commits are taken.
+        # Later, `close_replay` removes the tree: nothing may be left outside the commits.
         untracked = tree.pending().untracked
         left = [*untracked, *(["what is stashed"] if tree.resolve("refs/stash") else [])]
         if left:
@@ -491,12 +491,12 @@ def resolved_files(queue: Queue, name: str) -> tuple[PatchFile, ...]:
 
 
 def close_replay(queue: Queue, name: str) -> bool:
-    """Remove the work tree of a replay, not of an edit; git remembers the resolutions."""
+    """Remove a patch's work tree of kind `replay`; return whether there was such a tree."""
     with tree_lock(queue, name) as place:
         tree = find_replay(queue, name)
         if tree is None:
             return False
-        with contextlib.suppress(CommandError):  # somebody took it apart
+        with contextlib.suppress(CommandError):  # a user may have damaged the tree
             if tree.unfinished() and not tree.pending().unstaged:
                 tree.git("rerere")
         _discard(place)
@@ -504,14 +504,14 @@ def close_replay(queue: Queue, name: str) -> bool:
 
 
 class Drift(StrEnum):
-    """The kind of a change of the queue that a work tree does not have."""
+    """The part of the queue that changed and that a work tree lacks: base or patch files."""
 
     BASE = "base"
     FILES = "files"
 
 
 class LossKind(StrEnum):
-    """The kind of work that only a tree has."""
+    """The kind of work that removing a work tree would lose."""
 
     UNFINISHED = "unfinished"
     UNCOMMITTED = "uncommitted"
@@ -520,14 +520,14 @@ class LossKind(StrEnum):
 
 
 class Loss(Model):
-    """A work that would be lost with a tree: a path, a commit or a git operation."""
+    """A path, commit or git operation that removing a work tree would lose."""
 
     kind: LossKind
     subject: str
 
 
 class EditedTree(Model):
-    """The document of `edit --json`: of `changed` trees the drift, of `kept` trees the losses."""
+    """The JSON document of `edit`; `drift` is set if the state is `changed`, `lost` if `kept`."""
 
     patch: str
     state: Literal["opened", "open", "changed", "removed", "kept"]
@@ -539,7 +539,7 @@ class EditedTree(Model):
 
 
 def open_tree(queue: Queue, name: str, *, at: Path | None = None, progress: Progress) -> EditedTree:
-    """Open the work tree of a patch; an open tree stays."""
+    """Open a work tree of a patch, unless the patch has an open tree."""
     if name not in queue.specs:
         raise no_such_patch(name, queue.specs)
     with tree_lock(queue, name) as place, run_folder() as scratch:
@@ -573,7 +573,7 @@ def open_tree(queue: Queue, name: str, *, at: Path | None = None, progress: Prog
         else:
             drift = drift_of(tree.state, queue, applied)
         commits: list[TreeCommit] = []
-        # Faults of an open tree's commits are for refresh to report.
+        # `refresh` reports faults of an open tree's commits; here they are ignored.
         with contextlib.suppress(UsageError):
             commits = tree.own()
         return EditedTree(
@@ -587,19 +587,19 @@ def open_tree(queue: Queue, name: str, *, at: Path | None = None, progress: Prog
 
 
 def drift_of(state: TreeState, queue: Queue, applied: AppliedPatch) -> Drift | None:
-    """Return how the queue has changed since a tree was opened or saved; None: not at all."""
+    """Return the part of the queue that changed since a tree was opened or saved; None: none."""
     if applied.base != state.base:
         return Drift.BASE
     return Drift.FILES if queue.patch(state.key).digest not in state.known else None
 
 
 def abort(queue: Queue, name: str, *, force: bool = False) -> EditedTree:
-    """Remove a work tree, unless work would be lost."""
+    """Remove a patch's work tree; without `force`, keep a tree with work that would be lost."""
     with tree_lock(queue, name) as place:
         if not place.exists():
             raise not_open_error(queue, name)
         if not force or place.is_symlink():
-            # In a folder of the user's choice, something else may lie there by now.
+            # A folder that the user chose may hold something else by now: check that it is a tree.
             tree = WorkTree.read(place.resolve())
             if not force and (lost := _losses(tree)):
                 return EditedTree(patch=name, state="kept", path=printable(tree.path), lost=lost)
@@ -608,9 +608,9 @@ def abort(queue: Queue, name: str, *, force: bool = False) -> EditedTree:
 
 
 def _losses(tree: WorkTree) -> tuple[Loss, ...]:
-    """Return the work that only this tree has."""
+    """Return the work that removing the tree would lose."""
     pending, waiting = tree.pending(), tree.unfinished()
-    # Commits on other branches and in the stash, too.
+    # `--all` includes commits on other branches and in the stash.
     known = (tree.state.base, *tree.state.replayed, _SAVED_REF)
     commits = tree.commits("HEAD", "--all", "--not", *known)
     rows = {
