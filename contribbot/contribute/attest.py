@@ -1,4 +1,4 @@
-"""The person who stands for a contribution: one digest over the text, the patch and the answers."""
+"""Attestations: a person vouches for a contribution, by a digest over text, patch and answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from contribbot.queue import history, toml_edit
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.transaction import transaction
 
-#: By how much clocks may differ.
+#: The most by which the clocks of two machines may differ.
 _SKEW: Final = timedelta(minutes=5)
 #: Our questions, unless the upstream has a question of the same name.
 _OURS: Final = {
@@ -63,7 +63,7 @@ def read(queue: Queue, name: str) -> Attestation:
 
 
 def _digest(queue: Queue, body: Body, attestation: Attestation) -> str:
-    """Return the digest of an attestation, the text, the patch and the patches below."""
+    """Return the digest of an attestation, the text, the patch, lower patches and questions."""
     patch = queue.patch(body.patch)
     made = attestation.model_dump(mode="json", exclude={"digest"})
     stated = (patch.name, patch.upstream.repository, patch.digest, patch.checks_digest)
@@ -74,7 +74,7 @@ def _digest(queue: Queue, body: Body, attestation: Attestation) -> str:
 
 
 def require(queue: Queue, body: Body, *, now: datetime | None = None) -> Attestation:
-    """Return the attestation of a patch with exactly this text. GitHub is not asked."""
+    """Return the patch's attestation; refuse if it is missing, too old, or for another text."""
     attestation, moment = read(queue, body.patch), now or datetime.now(UTC)
     hint = f"contribbot attest {body.patch}"
     if attestation.digest != _digest(queue, body, attestation):
@@ -88,7 +88,7 @@ def require(queue: Queue, body: Body, *, now: datetime | None = None) -> Attesta
 
 @dataclass(frozen=True)
 class Shown:
-    """The text, patch and gate that are shown to a person, who stands for all three."""
+    """The text, patch and gate that a person sees and vouches for, with the questions."""
 
     patch: Patch
     body: Body
@@ -100,7 +100,7 @@ class Shown:
 def introduce(
     queue: Queue, name: str, person: Attester, ask: Callable[[Question], str | None]
 ) -> Queue:
-    """Check that the patch names this person; where nobody is named, ask for command and record."""
+    """Check that patch.toml names this person; if it names nobody, ask for a run and add them."""
     known = queue.patch(name).spec.contribution.person
     if known is not None:
         if (known.name, known.email) != (person.name, person.email):
@@ -153,7 +153,7 @@ def questions_of(rules: Rules, gate: Gate) -> tuple[Question, ...]:
 def ask_all(
     questions: Sequence[Question], ask: Callable[[Question], str | None]
 ) -> tuple[Answer, ...]:
-    """Ask every question."""
+    """Return the answers to all questions; refuse an answer that does not fit its question."""
     answers: list[Answer] = []
     for question in questions:
         typed = ask(question)
@@ -195,7 +195,7 @@ def conclude(queue: Queue, shown: Shown, answers: Sequence[Answer], person: Atte
 
 
 def person_of(queue: Queue) -> Attester:
-    """Return the name and address of git's configuration."""
+    """Return the user's name and e-mail address from git's configuration."""
     own = {key: value for key, value in os.environ.items() if _PERSONAL.fullmatch(key)}
     env = process.clean_environment(own)
 

@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 
 _LONGEST_TITLE: Final = 256
-#: How long what GitHub said holds, for a text and for an attestation.
+#: For how long an answer of GitHub counts as recent, in a text and in an attestation.
 GITHUB_HOLDS: Final = timedelta(hours=24)
-#: How `ai` says that none was used: "None.", "no AI was used", "none: and why". "None of it by
-#: hand" is something else.
+#: Values of `ai` that say that no AI was used: "None.", "no AI was used", "none: and why"; but
+#: not "None of it by hand".
 _NO_AI: Final = re.compile(
     r"(?i)\s*(?:none|no ai|not used)(?:\s+(?:was\s+)?used)?(?:\s+at\s+all)?\s*(?:[.:;,(]|$)"
 )
 _BLOCK: Final = re.compile(r"```|~~~|[-+*>|]|[0-9]+[.)]|\\#|\t")
-#: The most words of an overview, seen at once, and in all; lines of a reproducer.
+#: The most words of an overview, visible at once, and in all; most lines of a reproducer.
 OVERVIEW_WORDS: Final = 30
 VISIBLE_WORDS: Final = 250
 WORDS: Final = 400
@@ -77,7 +77,7 @@ def make_body(queue: Queue, name: str) -> Body:
         raise QueueError(f"{patch.folder / 'patch.toml'}: title: {why}", hint=hint)
     gone = superseded_words(queue, name)
     text, overview = _render(queue, evidence, rules, template)
-    # A patch that nobody is to propose says so above its text, which alone has limits.
+    # Count the words before a superseded patch gets a notice above its text.
     words = len(text.split())
     if gone:
         text = f"**{prose(gone[0].upper() + gone[1:])}** Do not propose it.\n\n{text}"
@@ -104,7 +104,7 @@ def make_body(queue: Queue, name: str) -> Body:
 
 
 def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
-    """Return today's look for duplicates if nothing was found and the upstream asks for a look."""
+    """Return the last 24 hours' look for duplicates, if it found none and upstream asks for it."""
     if not rules.body.duplicates or patch.spec.contribution.different:
         return None
     look = duplicates.remembered(queue, patch.name, datetime.now(UTC), within=GITHUB_HOLDS)
@@ -112,7 +112,7 @@ def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
 
 
 def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) -> tuple[str, str]:
-    """Return the filled template and its overview, within GitHub's limit of length."""
+    """Return the filled template and its overview; refuse a text that is too long for GitHub."""
     patch, environment = evidence.patch, template_environment(queue)
     spec, contribution = patch.spec, patch.spec.contribution
     tests = test_files(patch, rules)
@@ -167,7 +167,7 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
 def _fill(
     environment: SandboxedEnvironment, text: str, place: Path, names: dict[str, object]
 ) -> str:
-    """Fill a template in the sandbox."""
+    """Return a template filled in the sandbox; refuse a template that cannot be filled."""
     from jinja2 import TemplateError  # noqa: PLC0415  start-up time
 
     try:
@@ -180,13 +180,13 @@ def _fill(
 
 
 def template_environment(queue: Queue) -> SandboxedEnvironment:
-    """Return a sandbox for templates: the templates of a queue may be a stranger's."""
+    """Return a sandbox for templates, because a stranger may have written a queue's templates."""
     return _environment(queue.folder / "templates")
 
 
 @functools.cache
 def _environment(own: Path) -> SandboxedEnvironment:
-    # To compile templates takes longer than all the rest of a text: once for many patches.
+    # Compiling templates is the slowest part of a text: many patches share an environment.
     from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415  start-up time
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415  start-up time
 
@@ -212,7 +212,7 @@ def _environment(own: Path) -> SandboxedEnvironment:
 
 
 def _refuse_typed(where: Path, contribution: Contribution) -> None:
-    """Refuse typed figures in `summary` and `claims`, and a `reproducer` that is too long."""
+    """Refuse numbers typed by hand in `summary` and `claims`, and a too long `reproducer`."""
     for key, texts in (("summary", [contribution.summary]), ("claims", contribution.claims)):
         for text in texts:
             if typed := _TYPED.search(re.sub(r"\{[%{#].*?[#%}]\}", "", text, flags=re.DOTALL)):
@@ -256,7 +256,7 @@ def ai_used(contribution: Contribution) -> bool:
 
 
 def test_files(patch: Patch, rules: Rules) -> list[str]:
-    """Return the tests in the upstream's tree that a patch adds or changes."""
+    """Return the test files in the upstream's tree that a patch adds or changes."""
     gone: dict[str, bool] = {}
     for file in touched_files(patch.files):
         gone |= {file.before: True, file.path: file.removed}
@@ -318,7 +318,7 @@ class Template:
 
 
 def template_of(queue: Queue, rules: Rules) -> Template:
-    """Return an upstream's template; the queue's own replaces ours."""
+    """Return an upstream's template: the queue's file if it exists, else contribbot's."""
     version, own = rules.body.template, queue.folder / "templates" / f"{rules.upstream}.md.j2"
     ours = upstreams.TEMPLATES / rules.upstream / f"{version}.md.j2"
     if not own.is_file() and not ours.is_file():
@@ -328,7 +328,7 @@ def template_of(queue: Queue, rules: Rules) -> Template:
 
 
 def compare_with_live(template: Template, live: str) -> tuple[str, ...]:
-    """Return the changes of headings and checklist items in the upstream's file, a line each."""
+    """Return how the live template's headings and checklist differ from ours, a line each."""
     ours, theirs = outline(template.text), outline(live)
     kept = [item for item in ours if item in theirs]
     moved = list(dict.fromkeys(kept)) != list(dict.fromkeys(i for i in theirs if i in ours))
@@ -340,7 +340,7 @@ def compare_with_live(template: Template, live: str) -> tuple[str, ...]:
 
 
 def outline(text: str) -> list[str]:
-    """Return the sections and checklist items of a Markdown text, outside comments and fences."""
+    """Return the `##` headings and checklist items of Markdown, outside comments and fences."""
     items = []
     fenced = ""
     for row in _COMMENT.sub("", text).splitlines():
@@ -361,7 +361,7 @@ _COMMENT_WORDS: Final = 90
 
 
 def make_comment(queue: Queue, name: str, github: GitHub | None = None) -> Comment:
-    """Make the comment from fresh evidence; with GitHub, check that it still fits its place."""
+    """Make the comment from fresh evidence; with GitHub, refuse a closed or changed target."""
     patch = queue.patch(name)
     if not patch.spec.theirs:
         raise UsageError(
@@ -445,7 +445,7 @@ def _commit(queue: Queue, patch: Patch) -> str:
 def _code(file: PatchFile) -> str:
     if (lines := file.content.count(b"\n")) > _LINES:
         return f"(not shown: it has {lines} lines)"
-    # It is copied from there; and a comment, unlike a body, never becomes a commit's message.
+    # Without JOINER, readers can copy the code; a comment never becomes a commit's message.
     text = file.content.decode("utf-8", "replace")
     language = "python" if file.name.endswith(".py") else ""
     return fence(text, language=language).replace(JOINER, "")

@@ -1,4 +1,4 @@
-"""The branch of a patch in a fork: its commits on the upstream's newest, made without a clone."""
+"""Make a patch's branch in a fork, on the upstream's newest commit, without cloning the fork."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
 _REBASE: Final = "move it to a newer release: contribbot rebase; nothing was written"
 _ANOTHER: Final = "name another in [contribution] of patch.toml"
 _SHORT: Final = 12
-#: Merges of the upstream's branch above a commit of ours that are looked at.
+#: The most merges of the upstream's branch that may lie on top of our commit.
 _MERGES: Final = 10
 
 
@@ -69,18 +69,18 @@ class Tip:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a patch's branch: the fork, and the upstream's tip below."""
+    """The place of a patch's branch: the fork, and the upstream's tip under the branch."""
 
-    #: The upstream's repository, `owner/name`, and the one that gets the branch (which is the
-    #: upstream itself where it is one's own).
+    #: The upstream's repository, `owner/name`, and the repository that gets the branch: a fork, or
+    #: the upstream itself if the account owns the upstream.
     upstream: str
     fork: str
     tip: Tip
     server: str = ""
-    #: The fork's id in GraphQL, empty where it is not known; whether there is no fork yet.
+    #: The fork's id in GraphQL, empty if not known; whether the fork does not exist yet.
     fork_id: str = ""
     missing: bool = False
-    #: Commits of the upstream's branch that the fork's lacks, and of the fork's beside it.
+    #: Commits that the fork's default branch lacks, and commits that only the fork has.
     behind: int = 0
     own: int = 0
 
@@ -110,7 +110,7 @@ class Made:
 class Carried:
     """The commits to make on GitHub for a patch and the patches below it, with blobs and notes."""
 
-    #: The commits, those below it first, and every blob that the branch may not have, by id.
+    #: The commits, of lower patches first; by id, each blob that GitHub may not have.
     commits: tuple[Made, ...]
     contents: Mapping[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def branch_of(patch: Patch) -> str:
 
 
 def refuses_pulls(upstream: Repository) -> str:
-    """Return why an upstream takes no pull requests of this account; empty: it takes them."""
+    """Return why an upstream takes no pull requests of this account; empty: no such reason."""
     known = upstream.raw_data
     closed = known.get("pull_request_creation_policy") == "collaborators_only"
     reasons = {
@@ -137,7 +137,7 @@ def refuses_pulls(upstream: Repository) -> str:
 def carry_onto(
     queue: Queue, name: str, github: GitHub, place: Place, *, progress: Progress
 ) -> Carried:
-    """Apply a patch and its dependencies to the upstream's tip; GitHub gets nothing yet."""
+    """Return commits of a patch and its dependencies on the upstream's tip; push nothing."""
     fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
     store, names = fetched.store, with_dependencies(queue, [name])
     where = f"{place.upstream}@{place.tip.name}"
@@ -185,7 +185,7 @@ def _moved(name: str, pin: str, conflict: ConflictSide) -> OpeningError:
 
 
 class _Base:
-    """A commit in the store with the upstream's newest content at some paths, else the pin's."""
+    """A local commit: the pin's tree, with the upstream's newest content at the patches' paths."""
 
     def __init__(
         self, store: Store, pin: str, paths: Sequence[str], github: GitHub, place: Place
@@ -254,7 +254,7 @@ def _read(
 
 
 def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
-    """Bring a lagging fork up to date, unless its branch has commits of its owner; return notes."""
+    """Sync a fork that is behind, unless its default branch has extra commits; return notes."""
     if not place.behind or place.own:
         return ()
     main = f"{place.tip.name} of {place.fork}"
@@ -279,7 +279,7 @@ def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, .
             commits.append(parent)
     except (NotFoundError, RefusedError) as error:
         if isinstance(error, RefusedError) and error.status == HTTPStatus.CONFLICT:
-            raise  # it says what to do
+            raise  # the error says what to do
         raise _unready(place, error) from error
     return tuple(commits)
 
@@ -287,7 +287,7 @@ def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, .
 def _make_commit(
     github: GitHub, fork: Repository, made: Made, base: str, parent: str
 ) -> tuple[str, str]:
-    """Make a tree and a commit, and return their ids."""
+    """Make a tree and a commit in the fork, and return their ids."""
     from github.GitCommit import GitCommit  # noqa: PLC0415  start-up time
     from github.GitTree import GitTree  # noqa: PLC0415  start-up time
     from github.InputGitAuthor import InputGitAuthor  # noqa: PLC0415  start-up time
@@ -323,7 +323,7 @@ def _unready(place: Place, error: GitHubError) -> OpeningError:
 
 
 def merges_upstream(github: GitHub, place: Place, head: str, ours: frozenset[str]) -> bool:
-    """Return whether a branch has, above a commit of ours, only merges of the upstream's branch."""
+    """Return whether a branch is our commit with only merges of the upstream's branch on top."""
     fork, upstream = github.repository(place.fork), github.repository(place.upstream)
     for _ in range(_MERGES):
         # GitHub's button "Update branch" makes the branch's own commit the first parent.
@@ -366,8 +366,8 @@ def put_ref(
     if was is not None:
         if place.fork_id and was != head:
             github.move_ref(place.fork_id, branch, old=was, new=head)
-        # See whether it moved. Else REST must do it, and that does not ask what a branch had:
-        # this look is as late as can be.
+        # Look whether the branch moved. If not, REST moves it, without comparing the old commit:
+        # so this check for somebody else's push comes as late as possible.
         now = head_of(github.repository(place.fork), branch)
         refuse_foreign(github, place, branch, now, ours | {head})
     if now is None:
@@ -381,7 +381,7 @@ def _make_ref(github: GitHub, place: Place, branch: str, head: str, ours: frozen
     try:
         fork.create_git_ref(f"refs/heads/{branch}", head)
     except NotFoundError as error:
-        # The objects exist: the error must be about the branch.
+        # The commits exist on GitHub, so the error must be about the branch.
         raise _unready(place, error) from error
     except RefusedError as error:
         now = head_of(fork, branch)

@@ -1,4 +1,4 @@
-"""Pull requests that may be the same work: of one issue, or of one file and word or function."""
+"""Find pull requests that may be the same work: same issue, or a file and a title word shared."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from contribbot.github.client import GitHub
     from contribbot.model.patch import Patch
 
-#: Days in which a merged pull request counts as recent; how long a look holds.
+#: Days for which a merged pull request counts as recent; how long a look is reused.
 DAYS: Final = 90
 FRESH: Final = timedelta(hours=1)
-#: Title words that are searched for; answers to a search; pull requests whose files are read.
+#: The most title words to search for, answers to a search, and pull requests to compare.
 WORDS: Final = 2
 _HITS: Final = 30
 FILES_OF: Final = 40
@@ -39,14 +39,14 @@ _TAG: Final = re.compile(r"\[[^\]]*\]")
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{4,}")
 _HEADER: Final = re.compile(r"@@ .*? @@(?:.*?(\w+)\s*[(:])?")
 _DEFINED: Final = re.compile(r"[-+ ]\s*(?:async )?(?:def|class) (\w+)")
-#: Title words that say nothing of a change.
+#: Title words that say nothing about a change.
 _COMMON: Final = re.compile(
     "about|after|before|feature|fixes|kernels?|models?|support|tests|their|under|where|which|without"
 )
 
 
 def title_words(title: str) -> tuple[str, ...]:
-    """Return the telling words of a title, without tags, the longest first."""
+    """Return the distinctive words of a title, longest first, without tags and common words."""
     words = {word.lower() for word in _WORD.findall(_TAG.sub(" ", title))}
     telling = (word for word in words if not _COMMON.fullmatch(word))
     return tuple(sorted(telling, key=lambda word: (-len(word), word)))
@@ -76,12 +76,12 @@ def _functions(patch: Patch) -> dict[str, frozenset[str]]:
 
 
 def look_file(queue: Queue, name: str) -> Path:
-    """Return the file that remembers the last look for a patch's duplicates."""
+    """Return the path of the file that keeps the last look for a patch's duplicates."""
     return queue.local / "duplicates" / f"{name}.json"
 
 
 def recent_look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
-    """Look for a patch's duplicates, unless that was done within the hour."""
+    """Return the last hour's look for a patch's duplicates; else look, and keep the result."""
     if known := remembered(queue, name, now):
         return known
     look, file = _look(github, queue, name, now), look_file(queue, name)
@@ -92,10 +92,10 @@ def recent_look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
 
 
 def remembered(queue: Queue, name: str, now: datetime, within: timedelta = FRESH) -> Look | None:
-    """Return the last look with the same question, if it is recent; else None."""
+    """Return the kept look if it is recent and patch and queue are the same; else None."""
     with contextlib.suppress(OSError, ValidationError):
         known = Look.model_validate_json(look_file(queue, name).read_bytes())
-        # A time in the future is a clock that was wrong once.
+        # A time in the future comes from a clock that was wrong.
         if known.key == _key(queue, name) and timedelta(0) <= now - known.time < within:
             return known
     return None
@@ -171,7 +171,7 @@ def linked_pulls(github: GitHub, issue: str, upstream: str) -> dict[str, Issue]:
 def _search(
     github: GitHub, patch: Patch, since: datetime, names: frozenset[str], limits: list[str]
 ) -> dict[str, Issue]:
-    """Search for the longest title words and functions; turned-down work at any age."""
+    """Return pull requests found by title words or function names; note cut-offs in `limits`."""
     repository, turned_down = patch.upstream.repository, "is:closed is:unmerged"
     functions = sorted(names, key=lambda name: (-len(name), name))[:WORDS]
     queries = [
@@ -203,10 +203,7 @@ def _reference(item: Issue) -> str:
 
 
 def _compare(patch: Patch, item: Issue, names: frozenset[str], *, linked: bool) -> Candidate | None:
-    """Return a pull request that is linked, shares a title word, or is closed and names a function.
-
-    None: any other.
-    """
+    """Return a candidate if links, title words or functions suggest the same work; else None."""
     related = _reference(item).lower() in {known.lower() for known in patch.spec.related}
     words = {*title_words(item.title)} & {*title_words(patch.spec.title)}
     text = {*re.findall(r"\w+", f"{item.title}\n{item.body or ''}")}
@@ -253,7 +250,7 @@ def _with_files(
 
 
 def with_end(github: GitHub, known: Candidate) -> Candidate:
-    """Return a closed candidate with its end: merged by a bot, or a maintainer's last word."""
+    """Return a closed candidate as merged by a bot, or with a maintainer's last comment."""
     if known.state != "closed":
         return known
     repository, _, number = known.reference.partition("#")

@@ -53,35 +53,35 @@ from contribbot.verify.evidence import (
 )
 from contribbot.verify.patch_verdict import refutation_line, refuted_words, went_red_to_green
 
-#: Words and paths of a patch that is about AMD or touches a kernel, which is hipified.
+#: Words and paths of a patch about AMD, or of CUDA sources, which are translated for AMD.
 _AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|csrc/)|\.cuh?\b")
 
 
 @dataclass
 class Figure:
-    """An outcome that passed, with all records of the same outcome."""
+    """A passed outcome of a check, with all records that show the same outcome."""
 
     stage: str
     name: str
     target: str
     red: bool
     facts: StageDetails
-    #: The record that the facts are from, and all that say the same.
+    #: The record of the facts, and all records with the same facts.
     source: Source
     sources: tuple[Source, ...]
     worse: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        #: The facts by their kind; None: of another kind.
+        #: The facts under the name of their kind; None: facts of another kind.
         self.stated = self.facts if isinstance(self.facts, StatedDetails) else None
         self.bench = self.facts if isinstance(self.facts, BenchDetails) else None
         self.numerics = numerics_of(self.facts)
-        #: How many tests fail without the change, how many pass with it, and what the first says.
+        #: The tests that fail without the change; the stated reason; how many fail, how many pass.
         self.failures = self.stated.base.failed if self.stated else ()
         self.reason = self.stated.stated_reason if self.stated else ""
         self.failed = len(self.failures)
         self.passed = len(self.stated.patched.passed) if self.stated else 0
-        # Lines after the first are pytest's view of the assertion; the reason may stand there.
+        # The stated reason may be in a later line, in pytest's view of the assertion.
         lines = (
             stated_line(self.reason, failure.message).replace("<tree>/", "")
             for failure in self.failures
@@ -89,8 +89,8 @@ class Figure:
         self.message = next((line for line in lines if line), "")
         #: The cells of a grid: how many were judged; whether results were compared bit by bit, and
         #: none differs on either tree; the largest error with and without the change, as a multiple
-        #: of what decides; whether a floor stands in for that somewhere; in how many the base gives
-        #: NaN or infinity, and whether it gives no result at all.
+        #: of the reference's error; whether a floor replaced a smaller reference error in some
+        #: cell; in how many cells the base gives NaN or infinity; whether it gives no result.
         judged = self.numerics
         base, patched = (judged.cells.base, judged.cells.patched) if judged else ((), ())
         kinds = {output.kind for cell in (*base, *patched) for output in cell.outputs}
@@ -108,8 +108,8 @@ class Figure:
         )
         self.spoiled = sum(cell.non_finite > 0 for cell in base)
         self.silent = not any(cell.outputs for cell in base)
-        #: Whether no case of a benchmark differs by more than its noise; the largest factor of peak
-        #: memory, 0 where nobody measured it.
+        #: The measured cases; whether no case differs by more than its noise; the largest ratio of
+        #: peak memory, 0 if the memory was not measured.
         self.claimed = self.bench.measured if self.bench else ()
         cases = sorted(self.claimed, key=lambda case: case.ratio.median)
         self.noise = all(case.ratio.noise for case in cases)
@@ -124,19 +124,19 @@ class Figure:
 
     @property
     def speed(self) -> str:
-        """The speed with the change in words, and the memory where the memory grows."""
+        """The change of speed in words, with the peak memory if the memory grows."""
         if self.slowest is None or self.fastest is None:
             return ""
         memory = f"; peak memory up to {self.memory:.2f}x" if self.memory > _MORE else ""
         ratios = [case.ratio for case in self.claimed]
-        # Beside a difference, what is within noise is none.
+        # If some case differs, the cases within noise count as no difference.
         medians = [1.0 if each.noise and not self.noise else each.median for each in ratios]
         said = pace(min(medians), max(medians))
         return f"{said}{', within noise' if self.noise else ''}{memory}"
 
     @property
     def device(self) -> str:
-        """The machine or targets of the figure, as a queue's own texts name this."""
+        """The machine or target of the figure in words, for templates."""
         return self.on()
 
     def on(self, targets: Iterable[str] = ()) -> str:
@@ -145,7 +145,7 @@ class Figure:
         bare = (target.removeprefix(EMULATED) for target in (*targets, self.target))
         names = ", ".join(dict.fromkeys(bare))
         if is_emulated(self.target):
-            # A kernel that is executed was compiled; no GPU takes part.
+            # The emulator executes compiled code; no GPU takes part.
             place, kind = names, "emulated: not run on a GPU"
         elif self.stage == "compile":
             place, kind = names, "compiled: not run"
@@ -167,7 +167,7 @@ class Figure:
             *(toolchain_of(self.facts), triton_of(self.facts)),
             *(times(self.worst), times(self.worst_before)),
             self.numerics.totals.model_dump_json() if self.numerics else "",
-            # A time is one machine's, whatever another measured.
+            # Times of two machines never make one figure.
             self.source.file if self.bench and self.bench.measured else "",
         )
 
@@ -178,7 +178,7 @@ class Figure:
         return (facts.base, facts.patched) if isinstance(facts, CompileDetails) else None
 
     def found(self, mnemonic: str) -> int:
-        """Return the number of kernels that hold an instruction with the change."""
+        """Return how many kernels have an instruction, in the code with the change."""
         named = self.compiled[1].named.get(mnemonic) if self.compiled else None
         return named.kernels if named else 0
 
@@ -194,7 +194,7 @@ def numerics_of(details: StageDetails | None) -> NumericsRecord | None:
 
 
 def toolchain_of(details: StageDetails) -> tuple[str, str]:
-    """Return the name of the compiler and of its headers."""
+    """Return the names of the compiler and of its headers; empty: no compiled code."""
     code = details.code if isinstance(details, EmulateDetails) else details
     if isinstance(code, CompileDetails | CodeRecord):
         return code.toolchain.name, code.toolchain.headers
@@ -202,7 +202,7 @@ def toolchain_of(details: StageDetails) -> tuple[str, str]:
 
 
 def other_tritons(evidence: Evidence) -> tuple[str, ...]:
-    """Return the releases of Triton in records that are not the release that the pin states."""
+    """Return the Triton releases of figures that no record made with the pin's release."""
     patch, spec = evidence.patch, evidence.patch.spec
     compiled = {entry.name: patch.triton_for(entry) for entry in spec.compile}
     emulated = {
@@ -222,10 +222,10 @@ def other_tritons(evidence: Evidence) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The fresh records of a patch and their figures; made once a command."""
+    """The fresh records of a patch, and the figures from these records."""
 
     patch: Patch
-    #: Patches below it, lowest first, and their pull requests that must be merged first.
+    #: The patch's dependencies, lowest first; the pull requests that must be merged before.
     below: tuple[str, ...]
     waits: tuple[str, ...]
     sources: tuple[Source, ...]
@@ -233,18 +233,18 @@ class Evidence:
 
     @property
     def records(self) -> tuple[RecordRef, ...]:
-        """The records, as a text names them."""
+        """References to the records, for a text."""
         return tuple(RecordRef(label=s.label, file=s.file, seal=s.seal) for s in self.sources)
 
     @cached_property
     def minded(self) -> tuple[str, ...]:
-        """The remarks that the style stage makes, as a reviewer would."""
+        """The remarks of the style stage, which a reviewer might make, each once."""
         details = (row.details for each in self.sources for row in each.stages)
         styles = (each.minded for each in details if isinstance(each, StyleDetails))
         return tuple(dict.fromkeys(itertools.chain(*styles)))
 
     def of(self, *stages: str, target: str = "") -> list[Figure]:
-        """Return the figures of some stages, or of one target of these stages."""
+        """Return the figures of the given stages; with a target, only this target's figures."""
         passed = (figure for figure in self.figures if figure.stage in stages)
         return [figure for figure in passed if target in {"", figure.target}]
 
@@ -261,10 +261,10 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
             why = f"{_inside(queue, record)}: {record.why}"
             raise NotProvedError(f"{name}: {why}", hint=f"remove the file and {verify}")
     fresh = [record for record in records if record.state is State.FRESH]
-    # Of two records with the same outcome the first is quoted.
+    # A figure quotes its first record: records that prove the patch come first.
     fresh.sort(key=_proves, reverse=True)
     sources = tuple(
-        # Where there is one record, all is from it.
+        # A single record needs no label.
         _source(patch, f"R{number}" if fresh[1:] else "", record, _inside(queue, record), statement)
         for number, record in enumerate(fresh, start=1)
         if (statement := record.statement) is not None
@@ -344,7 +344,7 @@ def _source(patch: Patch, label: str, record: Record, file: str, statement: Stat
 
 
 def _figures(sources: Iterable[Source]) -> tuple[Figure, ...]:
-    """Return the outcomes that passed as figures, one for all records that agree."""
+    """Return the passed outcomes as figures; records that agree share a figure."""
     figures: dict[tuple[object, ...], Figure] = {}
     for source in sources:
         for result in (stage for stage in source.stages if stage.outcome is Outcome.PASSED):
@@ -366,11 +366,11 @@ def figure_of(source: Source, result: StageResult) -> Figure:
     return Figure(result.stage, name, result.target, red, details, source, (source,), worse)
 
 
-#: Rows that a reader sees at once; characters of a failure there; stages in their order.
+#: The most rows of the table of facts; most characters of a failure; the order of stages.
 _ROWS: Final = 6
 _QUOTED: Final = 70
 _ORDER: Final = ("reproduce", "hipify", "build", "numerics", "bench", "compile", "emulate")
-#: Differences that count as near, as none; a ratio of memory that counts as more.
+#: Differences of speed that count as small, and as none; the memory ratio that counts as more.
 _NEAR: Final = 0.02
 _SAME: Final = 0.005
 _MORE: Final = 1.005
@@ -388,7 +388,7 @@ class Fact:
 
 
 def facts_of(evidence: Evidence) -> list[Fact]:
-    """Return the rows that show the purpose, without rows whose file no reader can open."""
+    """Return the rows of the table of facts, without rows whose file no reader can open."""
     patch = evidence.patch
     rows = [some for some in _rows(evidence) if not _closed(patch, some[0])]
     return [
@@ -411,7 +411,7 @@ def _closed(patch: Patch, figure: Figure) -> str:
 
 
 def _rows(evidence: Evidence) -> list[list[Figure]]:
-    """Return figures grouped into rows, those that show the purpose first."""
+    """Return the figures that show the change's purpose, grouped into rows of the table."""
     groups: dict[tuple[str, ...], list[Figure]] = {}
     for figure in evidence.of(*_ORDER):
         key: tuple[str, ...] = (figure.stage, figure.name)
@@ -430,7 +430,7 @@ def _rows(evidence: Evidence) -> list[list[Figure]]:
             some[0].target in HOST_TARGETS,
         ),
     )
-    # A second machine's row of an entry stands behind the first rows of all entries.
+    # An entry's row from a second machine comes after the first rows of all entries.
     said = Counter[tuple[bool, str, str]]()
     ranked = []
     for place, some in enumerate(ordered):
@@ -500,11 +500,11 @@ class CommentRow:
 
 
 def comment_rows(evidence: Evidence) -> list[CommentRow]:
-    """Return a row for each check and result, with its targets; a compile only if it was red."""
+    """Return a row for each check and result; a compile only if it failed without the change."""
     rows: dict[tuple[str, str, str, str], list[str]] = {}
     for figure in sorted(evidence.of(*_ORDER), key=lambda figure: not figure.red):
         if figure.stage == "compile" and not figure.red:
-            continue  # the code that a check executes
+            continue  # this compile only made the code that a check executes
         before, after = _sides(figure)
         after = "no change" if evidence.patch.spec.reproduces else after
         compiler = toolchain_of(figure.facts)[0]
@@ -546,7 +546,7 @@ def headline(figures: Iterable[Figure]) -> str:
 
 
 def count_of(number: int, noun: str) -> str:
-    """Return a number with its noun."""
+    """Return a number with a noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -556,7 +556,7 @@ def _range(numbers: list[int]) -> str:
 
 
 def _sides(figure: Figure, *, short: bool = False) -> tuple[str, str]:
-    """Return the cells without the change, and with the change."""
+    """Return a figure's result in words, without the change and with the change."""
     if figure.stage == "numerics":
         return _error(figure, before=True), _error(figure)
     if figure.stage == "bench" and figure.slowest and figure.fastest:
@@ -580,11 +580,11 @@ def _sides(figure: Figure, *, short: bool = False) -> tuple[str, str]:
 
 
 def _quoted(figure: Figure) -> str:
-    """Return a failure's message; a long one begins at its stated reason."""
+    """Return a failure's message, shortened; a long message begins at the stated reason."""
     message, reason = figure.message, figure.reason
     found = re.search(reason, message) if reason else None
     if message.startswith("KernelError: ") and len(message) > _QUOTED:
-        # Its fault stands last, behind the place and the instruction.
+        # The fault comes last in such a message, after the place and the instruction.
         message = f"KernelError: … {': '.join(message.split(': ')[-2:])}"
     elif found and found.start() and found.end() > _QUOTED:
         message = f"{message.partition(': ')[0]}: … {message[found.start() :]}"
@@ -620,7 +620,7 @@ def pace(slowest: float, fastest: float) -> str:
 
 
 def factor(ratio: float) -> str:
-    """Return a speed as a multiple; near 1 the third decimal matters."""
+    """Return a speed as a multiple, such as 1.25x; near 1, with three decimals."""
     return f"{ratio:.{3 if abs(ratio - 1) < _NEAR else 2}f}x"
 
 

@@ -1,4 +1,4 @@
-"""Following the contributions of a queue; what changed goes into the journal, once."""
+"""Poll a queue's contributions on GitHub; each change of state is noted in the journal once."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from contribbot.github.client import GitHub
 
 
-#: Opens GitHub, when there is something to ask.
+#: A function that connects to GitHub; called only if there is something to ask.
 Connect = Callable[[], "AbstractContextManager[GitHub]"]
 _SHORT: Final = 12
-#: The remarks that were shown: of a comment when it was last changed, of a review the verdict.
+#: The shown remarks by key: a review's verdict, or the time of a comment's last change.
 _SEEN: Final = TypeAdapter(dict[str, str])
 
 
 @dataclass(frozen=True)
 class Following:
-    """The result of a run of `follow`: the report, and the remarks in it by patch."""
+    """The result of a run of `follow`: the report, and by patch the shown remarks."""
 
     report: FollowReport
     seen: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -73,14 +73,14 @@ def _seen_file(queue: Queue, name: str) -> Path:
 
 @dataclass(frozen=True)
 class PollSubject:
-    """A contribution to poll."""
+    """A contribution to poll, with its published state, its rules and the shown remarks."""
 
     patch: str
     repository: str
     known: Publication
     rules: Rules | None
     seen: Mapping[str, str]
-    #: The patches that stand on it; the pull requests that go to its upstream before it.
+    #: The patches that depend on this patch; the pull requests that must be merged first.
     above: tuple[str, ...]
     waits: tuple[str, ...]
 
@@ -94,7 +94,7 @@ def follow(queue: Queue, connect: Connect) -> Following:
     if not subjects:
         return Following(FollowReport(contributions=(), without=without))
     seen: dict[str, Mapping[str, str]] = {}
-    # A used-up limit ends all questions; a refused token those of one upstream.
+    # A reached rate limit stops all requests; a refused token, requests for one upstream.
     refusals: dict[str, GitHubError] = {}
     with connect() as github:
         for subject in subjects:
@@ -126,7 +126,7 @@ def subjects_of(queue: Queue) -> list[PollSubject]:
         known = state(history.read(queue.folder, name), digest=queue.patch(name).digest)
         if known is None:
             continue
-        # Whether there is something to ask of GitHub.
+        # Without a reference, GitHub can be asked only about a known branch.
         awaited = known.awaited and bool(known.fork and known.branch)
         if not known.reference and not awaited:
             continue
@@ -158,7 +158,7 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
             "closed": "was closed without being merged",
         }.get(word, f"was {why or word}")
         if not now.reference:
-            # One that contribbot opened itself, and then lost the answer, is found so, too.
+            # This may also be a pull request that contribbot opened without getting the answer.
             words = f"was opened{' by a person' if now.handed_off else ''}; it {words}"
         event = PullRequestEvent(
             time=history.now(),
@@ -183,7 +183,7 @@ def _blank(subject: PollSubject, known: Publication, *, error: str = "") -> Foll
 
 
 def _poll(github: GitHub, subject: PollSubject) -> tuple[Followed, dict[str, str], str]:
-    """Ask how a contribution stands; return its remarks, and its branch's commit, too."""
+    """Ask GitHub about a contribution; return its state, remark keys and branch's commit."""
     from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
 
     with shaped():
@@ -203,9 +203,9 @@ def _poll(github: GitHub, subject: PollSubject) -> tuple[Followed, dict[str, str
 
 
 def _opened_meanwhile(github: GitHub, repository: str, known: Publication) -> Publication:
-    """Return the published state with a pull request that a person has opened by now."""
+    """Return the published state, with the branch's pull request if one was opened by now."""
     every = github.pulls_from(repository, known.fork.partition("/")[0], known.branch)
-    # A pull request to another branch is no more than a backport.
+    # A pull request to another base branch is only a backport.
     pulls = [pull for pull in every if pull.base.ref == pull.base.repo.default_branch]
     if not pulls:
         return known
@@ -244,7 +244,7 @@ def _open(github: GitHub, subject: PollSubject, pull: PullState) -> dict[str, ob
         "start": start,
     }
     if subject.known.state in {"merged", "reverted"}:
-        # Some projects reopen what they revert.
+        # Some projects reopen a pull request after they revert it.
         landing = judge_landing(github, subject.repository, pull)
         why = landing.words if landing.commit else ""
         fields |= {"commit": landing.commit, "reverted": landing.revert, "why": why}
@@ -263,7 +263,7 @@ def _ended(github: GitHub, subject: PollSubject, pull: PullState) -> dict[str, o
     }
 
 
-#: GitHub's states of a merge, in words of ours; a conflict is told by `mergeable`.
+#: Our words for GitHub's merge states; `mergeable` tells of a conflict.
 _MERGE_STATES: Final = {
     "clean": "ready",
     "has_hooks": "ready",
@@ -274,7 +274,7 @@ _MERGE_STATES: Final = {
 
 
 def _steps(now: Followed, subject: PollSubject, head: str) -> Iterator[NextStep]:
-    """Yield the next steps, those of the person first."""
+    """Yield the next steps; the user's steps come first."""
     is_open = now.state in {"draft", "open"}
     yours = list(_yours(now, subject, head) if is_open else _of_ended(now, subject.above))
     if now.state == "draft" and not yours:
@@ -304,7 +304,7 @@ def _of_approved(now: Followed, subject: PollSubject) -> Iterator[NextStep]:
     """Yield the next step for an approved pull request whose jobs have passed."""
     match now.merge:
         case "ready":
-            # Its branch holds the commits of those below it too.
+            # The branch also has the commits of the patches below.
             on = f"; it stands on {', '.join(subject.waits)}" if subject.waits else ""
             yield NextStep(who="maintainers", what=f"merge it{on}")
         case "queued":
@@ -340,12 +340,12 @@ def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
 
 
 def _yours(now: Followed, subject: PollSubject, head: str) -> Iterator[str]:
-    """Yield the steps of the person for an open pull request."""
+    """Yield the user's next steps for an open pull request."""
     known, rules, count = subject.known, subject.rules, now.threads.open
     if now.archived:
         yield f"nobody can merge it: {now.repository} is archived; look where the project went"
         return
-    # Without a journal contribbot may have made it.
+    # Without known heads in the journal, contribbot may have made the commit.
     if known.heads and head not in known.heads:
         where = f"{head[:_SHORT]} on {known.branch}"
         yield f"look at {where}, which contribbot did not make: nothing here proves it"
@@ -365,7 +365,7 @@ def _yours(now: Followed, subject: PollSubject, head: str) -> Iterator[str]:
         yield f"see why CI failed: {', '.join(broken)}"
 
 
-#: GitHub's words for a job in ours; all other words are failures.
+#: Our words for GitHub's states of a job; every other state is a failure.
 _JOB_STATES: Final[dict[str, CiState]] = {
     "pending": "running",
     "awaiting_approval": "waiting",
@@ -374,7 +374,7 @@ _JOB_STATES: Final[dict[str, CiState]] = {
     "neutral": "not run",
 }
 _CI_ORDER: Final[tuple[CiState, ...]] = ("failed", "running", "waiting", "passed", "not run")
-#: Characters of a job's name that are looked at; jobs that are named.
+#: The most characters of a job's name, names in a list, and characters of a login.
 _JOB_NAME: Final = 200
 _NAMED: Final = 5
 _LOGIN: Final = 60
@@ -383,7 +383,7 @@ _LOGIN: Final = 60
 def ci_by_target(
     jobs: Sequence[HeadJob], patterns: Mapping[str, str]
 ) -> tuple[tuple[TargetCi, ...], TargetCi | None]:
-    """Return the CI jobs by target; jobs of no target are `other`."""
+    """Return the state of each target's CI jobs, and of the jobs of no target."""
     missing = tuple(line_of(job.name, _JOB_NAME) for job in jobs if job.word == "expected")
     jobs = [job.model_copy(update={"name": line_of(job.name, _JOB_NAME)}) for job in jobs]
     jobs = [job for job in jobs if job.word != "expected"]
@@ -398,13 +398,13 @@ def ci_by_target(
     if missing and other.state in {"passed", "not run", "not started"}:
         other = other.model_copy(update={"state": "not started", "missing": missing[:_NAMED]})
     elif other.state == "passed" and not any(job.required for job in jobs):
-        # Jobs that have passed say little of jobs that have not begun.
+        # Passed jobs say nothing about required jobs that have not begun.
         other = other.model_copy(update={"state": "not known"})
     return targets, other
 
 
 def _together(target: str, jobs: Sequence[HeadJob]) -> TargetCi:
-    """Return the state of a target's jobs in one."""
+    """Return the combined state of a target's jobs."""
     states = [_JOB_STATES.get(job.word, "failed") for job in jobs]
     failed = [
         f"{job.name} ({line_of(job.word, 40).replace('_', ' ')})"
@@ -422,11 +422,11 @@ def _together(target: str, jobs: Sequence[HeadJob]) -> TargetCi:
     )
 
 
-#: New remarks that are shown, the latest; lines and characters of each.
+#: The most new remarks to show, and the most lines and characters of each remark.
 _SHOWN: Final = 10
 _EXCERPT_ROWS: Final = 4
 _EXCERPT: Final = 500
-#: GitHub's verdicts of a review in words; two decide nothing.
+#: Our words for GitHub's review verdicts; the verdicts that decide nothing.
 _VERDICTS: Final = {"CHANGES_REQUESTED": "changes requested", "COMMENTED": "", "": ""}
 _NO_VERDICT: Final = frozenset({"COMMENTED", "PENDING"})
 
@@ -438,7 +438,7 @@ def read_news(pull: PullState, seen: Mapping[str, str]) -> tuple[dict[str, str],
     def fresh() -> Iterator[Remark]:
         for kind, note, thread in _notes(pull):
             key = f"{kind} {note.id}"
-            # Of a review only its verdict is news.
+            # A changed review is news only if its verdict changed.
             now[key] = note.verdict or note.updated_at.isoformat()
             if seen.get(key) != now[key] and not _same_person(note.author, pull.author):
                 yield _remark(kind, note, thread, changed=key in seen)
@@ -470,7 +470,7 @@ def _notes(pull: PullState) -> Iterator[tuple[_RemarkKind, Note, ReviewThread | 
 
 
 def _remark(kind: _RemarkKind, note: Note, thread: ReviewThread | None, *, changed: bool) -> Remark:
-    """Return a note, clean and bounded."""
+    """Return a note as a remark, with cleaned and shortened text."""
     place = ""
     if thread is not None:
         line = thread.line or thread.original_line

@@ -1,4 +1,4 @@
-"""The gate: what an upstream asks of a pull request, one rule a row."""
+"""The gate: judges a patch by each rule of its upstream, one row for each rule."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SIGNED: Final = re.compile(r"^Signed-off-by: (?P<name>.+) <(?P<email>[^<>\s]+)>\s*$", re.MULTILINE)
 _GIVEN: Final = re.compile(r"(?P<reference>[\w.-]+/[\w.-]+#[1-9][0-9]*)=(?P<why>.*)", re.DOTALL)
-#: Domains that are nowhere, mailboxes of programs, and names of AIs.
+#: Domains that do not exist, mailboxes of programs, and names of AIs.
 _NOWHERE: Final = frozenset({"invalid", "test", "localhost", "local", "internal"})
 _ROBOTS: Final = frozenset({"noreply", "donotreply", "bot"})
 _AI: Final = re.compile(
@@ -86,7 +86,7 @@ _WORDS: Final = 4
 
 
 Check = Callable[["GateCase"], Observation | None]
-#: The states that a row of several checks takes, the first that one of them has.
+#: A row takes the first of these states that one of its checks has.
 _WORST: Final = (
     RowState.FAILED,
     RowState.UNKNOWN,
@@ -97,23 +97,23 @@ _WORST: Final = (
 
 
 class NotAskedError(Exception):
-    """GitHub has the answer, and the command was told not to ask."""
+    """Raised if a check needs GitHub, and the user wanted no requests (`--offline`)."""
 
 
 @dataclass
 class GateCase:
-    """A patch before the gate, with its upstream's rules, its text, and GitHub."""
+    """A patch to judge, with its upstream's rules, its text, and GitHub."""
 
     queue: Queue
     patch: Patch
     rules: Rules
-    #: Reads from GitHub, or why it cannot be asked; None: nobody wants that.
+    #: GitHub's client, or why GitHub cannot be asked; None: the user wants no requests.
     github: GitHub | GitHubError | None
     now: datetime
-    #: The text of the pull request, where the command has made it.
+    #: The text of the pull request, if the command has made the text already.
     text: Body | None = None
     asked: bool = False
-    #: When GitHub was asked; the oldest that matters.
+    #: The time of the oldest answer of GitHub that a row uses.
     looked: datetime | None = None
     look: Look | None = None
     #: The hint of the last GitHub error.
@@ -131,14 +131,14 @@ class GateCase:
         except (NotFoundError, RefusedError):
             raise
         except GitHubError as error:
-            # Whoever waited for one answer in vain need not wait for the others.
+            # After one wait in vain, do not wait for the other answers.
             self.github = error
             raise
         self.looked = min(self.looked or self.now, self.now)
         return answer
 
     def candidates(self) -> Look:
-        """Look for pull requests that may be the same work, once."""
+        """Return the look for pull requests that may be the same work; look only once."""
         self.asked = True
         self.look = self.look or self.ask(
             lambda github: duplicates.recent_look(github, self.queue, self.patch.name, self.now)
@@ -148,7 +148,7 @@ class GateCase:
 
     @property
     def repository(self) -> Repository:
-        """The upstream's repository; asked for once."""
+        """The upstream's repository; GitHub is asked once."""
         self.asked = True
         return self._repository
 
@@ -164,19 +164,19 @@ class GateCase:
 
     @cached_property
     def publication(self) -> Publication:
-        """The state of the patch on GitHub by its journal."""
+        """The patch's published state, as its journal tells."""
         return PublicationJournal(self.queue).publication(self.patch.name)
 
     @cached_property
     def body(self) -> Body | ContribbotError:
-        """The text of the pull request, or why there is none."""
+        """The text of the pull request, or the error that prevents the text."""
         try:
             return self.text or make_body(self.queue, self.patch.name)
         except ContribbotError as error:
             return error
 
     def __post_init__(self) -> None:
-        #: The files that the patch leaves changed; its commits, and how a text calls them.
+        #: The files that the patch adds or changes; its commits; their number in words.
         touched = touched_files(self.patch.files)
         self.paths = tuple(dict.fromkeys(file.path for file in touched if not file.removed))
         self.mails = {file.name: read_mail(file) for file in self.patch.files}
@@ -184,7 +184,7 @@ class GateCase:
 
 
 def check_duplicates(case: GateCase) -> Observation:
-    """No live pull request does the same work, or `different` answers each."""
+    """Check that no open or merged pull request is the same work, or `different` says why."""
     if pull := case.patch.spec.pull:
         return RuleCode.SOMEBODY_ELSES(pull=pull)
     look = case.candidates()
@@ -206,7 +206,7 @@ def check_duplicates(case: GateCase) -> Observation:
 
 
 def check_turned_down(case: GateCase) -> Observation | None:
-    """No closed pull request made the same change, or `different` answers each."""
+    """Check that no closed pull request made the same change, or `different` says why."""
     if case.patch.spec.pull:
         return None
     case.candidates()
@@ -235,7 +235,7 @@ def _is_reason(why: str) -> bool:
 
 
 def read_option(text: str) -> tuple[str, str]:
-    """Read `REF=WHY`; return reference and reason."""
+    """Return the reference and the reason of an option's value `REF=WHY`."""
     match = _GIVEN.fullmatch(text.strip())
     why = match["why"].strip() if match else ""
     if match is None or not why.isprintable():
@@ -261,7 +261,7 @@ def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> None:
 
 
 def check_superseded(case: GateCase) -> Observation:
-    """The upstream lacks the change, as far as queue, records and GitHub tell."""
+    """Check that the upstream lacks the change, as far as the queue and GitHub tell."""
     spec = case.patch.spec
     if found := superseded(case.queue, case.patch.name):
         return RuleCode.SUPERSEDED(why=found.words)
@@ -294,7 +294,7 @@ def check_superseded(case: GateCase) -> Observation:
 
 
 def check_title(case: GateCase) -> Observation:
-    """The title matches the upstream's pattern."""
+    """Check that the title matches the upstream's pattern."""
     title, pattern = case.patch.spec.title, case.rules.title
     usual = case.rules.title_hint
     if pattern:
@@ -305,7 +305,7 @@ def check_title(case: GateCase) -> Observation:
 
 
 def _no_person(name: str, email: str) -> NoPerson | None:
-    """Return why a name or address is not a person's; None: both may be."""
+    """Return why a name or address is not a person's; None: both may be a person's."""
     local, _, domain = email.casefold().rpartition("@")
     if not local or "." not in domain or domain.rpartition(".")[2] in _NOWHERE:
         return NoPerson.NO_ADDRESS
@@ -315,7 +315,7 @@ def _no_person(name: str, email: str) -> NoPerson | None:
 
 
 def check_sign_off(case: GateCase) -> Observation | None:
-    """Each commit is signed off by its author, a person."""
+    """Check that each commit is signed off by its author, and the author is a person."""
     if not (case.rules.sign_off or case.patch.upstream.commits.sign_off):
         return None
 
@@ -334,7 +334,7 @@ def check_sign_off(case: GateCase) -> Observation | None:
 
 
 def check_ai_trailer(case: GateCase) -> Observation | None:
-    """Where AI was used, each commit has the trailer that the upstream asks for."""
+    """Check that, if AI was used, each commit has the trailer that the upstream asks for."""
     pattern, contribution = case.rules.ai.trailer, case.patch.spec.contribution
     if not pattern or (contribution.ai and not ai_used(contribution)):
         return None
@@ -350,12 +350,12 @@ def check_ai_trailer(case: GateCase) -> Observation | None:
         if not matching:
             return RuleCode.NO_TRAILER(file=name)
         shown += matching
-    # Whether it names an AI or another person is for whoever reads this to see.
+    # The reader of the row sees whether a trailer names an AI or a person.
     return RuleCode.TRAILERS(commits=case.commits, trailers="; ".join(dict.fromkeys(shown)))
 
 
 def check_issue(case: GateCase) -> Observation | None:
-    """An open issue is linked where the upstream needs one."""
+    """Check that an open issue is linked, if the upstream needs an issue."""
     named = case.patch.spec.contribution.issue
     if not named:
         if case.rules.issue != "required":
@@ -378,7 +378,7 @@ def check_issue(case: GateCase) -> Observation | None:
 
 
 def check_tests(case: GateCase) -> Observation | None:
-    """The patch brings a test, where the upstream keeps its tests."""
+    """Check that the patch adds or changes a file in the upstream's folders of tests."""
     if not case.rules.tests:
         return None
     below = tuple(f"{folder}/" for folder in case.rules.tests)
@@ -388,17 +388,17 @@ def check_tests(case: GateCase) -> Observation | None:
 
 
 def check_prose(case: GateCase) -> Observation | None:
-    """The prose is written."""
+    """Check that all prose in patch.toml is written."""
     if unwritten := case.patch.spec.unwritten:
         return RuleCode.UNWRITTEN(keys=tuple(unwritten))
     return None
 
 
 def check_text(case: GateCase) -> Observation | None:
-    """The text can be made, says what the upstream asks for, and is not too long."""
+    """Check that the text can be made, has all that the upstream wants, and is not too long."""
     body = case.body
     if isinstance(body, NotProvedError):
-        return None  # said by `evidence`, or of the prose
+        return None  # check_evidence or check_prose says so
     if isinstance(body, ContribbotError):
         return RuleCode.REFUSED(message=body.message, hint=body.hint)
     wants = [want for want in body.wants if want is not Want.ISSUE]
@@ -421,7 +421,7 @@ def check_text(case: GateCase) -> Observation | None:
 
 
 def check_evidence(case: GateCase) -> Observation | None:
-    """Fresh evidence proves the patch."""
+    """Check that fresh evidence proves the patch."""
     body = case.body
     if isinstance(body, Body):
         return RuleCode.EVIDENCE(files=tuple(record.file for record in body.records))
@@ -431,7 +431,7 @@ def check_evidence(case: GateCase) -> Observation | None:
 
 
 def check_targets(case: GateCase) -> Observation | None:
-    """The targets that the upstream requires are proved."""
+    """Check that fresh evidence proves each target that the upstream requires."""
     name, required = case.patch.name, case.rules.require
     if not required:
         return None
@@ -445,7 +445,7 @@ def check_targets(case: GateCase) -> Observation | None:
 
 
 def check_toolchain(case: GateCase) -> Observation | None:
-    """Kernels were compiled with the release of Triton that the pin states."""
+    """Check that kernels were compiled with the release of Triton that the pin states."""
     pin = case.patch.pin
     if not pin.toolchains or isinstance(case.body, ContribbotError):
         return None
@@ -458,7 +458,7 @@ def check_toolchain(case: GateCase) -> Observation | None:
 
 
 def check_not_run(case: GateCase) -> Observation:
-    """Targets on which nothing ran: the text says so, and a person decides."""
+    """Check that the text names each target on which nothing ran; then a person decides."""
     body = case.body
     if isinstance(body, ContribbotError):
         return RuleCode.NO_TEXT_YET()
@@ -468,7 +468,7 @@ def check_not_run(case: GateCase) -> Observation:
 
 
 def check_speed(case: GateCase) -> Observation | None:
-    """A promise of speed was measured on the hardware that the title names."""
+    """Check that a promised speed was measured on the hardware that the title names."""
     title = case.patch.spec.title
     if not (case.rules.speed and re.search(case.rules.speed, title)):
         return None
@@ -483,7 +483,7 @@ def check_speed(case: GateCase) -> Observation | None:
 
 
 def check_end_to_end(case: GateCase) -> Observation | None:
-    """A change was run end to end where the upstream asks, or `model_evaluation` says why not."""
+    """Check that `model_evaluation` tells of a run end to end, if the upstream asks for a run."""
     title = case.patch.spec.title
     if not (case.rules.end_to_end and re.search(case.rules.end_to_end, title)):
         return None
@@ -493,21 +493,21 @@ def check_end_to_end(case: GateCase) -> Observation | None:
 
 
 def check_size(case: GateCase) -> Observation:
-    """The change is small enough to be read at once."""
+    """Check that the change is small enough to be read at once."""
     lines = changed_lines(case.patch, case.rules)
     code = RuleCode.SMALL if lines <= _LINES else RuleCode.LARGE
     return code(lines=lines, most=_LINES)
 
 
 def check_style(case: GateCase) -> Observation | None:
-    """The diff has nothing of style that a reviewer would mind."""
+    """Check that the style stage found nothing that a reviewer would mind."""
     if isinstance(case.body, ContribbotError) or not case.body.minded:
         return None
     return RuleCode.STYLE(minded=first_of(case.body.minded))
 
 
 def check_template(case: GateCase) -> Observation:
-    """The template has the headings of the upstream's live template."""
+    """Check that our template has the headings of the upstream's live template."""
     ours, live = template_of(case.queue, case.rules), case.rules.body.live
     where, branch = case.patch.upstream.repository, case.repository.default_branch
     content = case.ask(lambda github: read_file(github.repository(where), live, branch))
@@ -520,7 +520,7 @@ def check_template(case: GateCase) -> Observation:
 
 
 def check_docs(case: GateCase) -> Observation:
-    """A change that users see is documented."""
+    """Check that `docs` names a documented path or says that no documentation is needed."""
     docs = case.patch.spec.contribution.docs.strip()
     if not docs:
         return RuleCode.NO_DOCS()
@@ -532,7 +532,7 @@ def check_docs(case: GateCase) -> Observation:
 
 
 def check_person(case: GateCase) -> Observation:
-    """A person read the diff, and a fresh record shows the command that the person ran."""
+    """Check that patch.toml names a person, and a fresh record of that person's run."""
     who = case.patch.spec.contribution.person
     if who is None:
         return RuleCode.NOBODY()
@@ -546,7 +546,7 @@ def check_person(case: GateCase) -> Observation:
 
 
 def check_by_hand(case: GateCase) -> Observation:
-    """Steps for a person alone: before the push, for CI, and labels."""
+    """Return the steps for a person alone: before the push, for CI, and labels."""
     rules = case.rules
     labels = dict.fromkeys((*rules.labels, *case.patch.spec.contribution.labels, rules.label_hint))
     named = "; ".join(filter(None, labels))
@@ -560,7 +560,7 @@ def check_by_hand(case: GateCase) -> Observation:
 
 
 def check_stack(case: GateCase) -> Observation | None:
-    """Each patch below has a pull request."""
+    """Check that each patch on which this patch depends has a pull request."""
     if not case.patch.spec.depends_on:
         return None
     try:
@@ -575,7 +575,7 @@ def check_stack(case: GateCase) -> Observation | None:
 
 
 def check_upstream(case: GateCase) -> Observation:
-    """The upstream takes pull requests."""
+    """Check that the upstream takes pull requests and still has the stated name."""
     upstream, stated = case.repository, case.patch.upstream.repository
     why = refuses_pulls(upstream)
     if why:
@@ -586,7 +586,7 @@ def check_upstream(case: GateCase) -> Observation:
 
 
 def check_open_prs(case: GateCase) -> Observation | None:
-    """The author has no more open pull requests than the upstream allows."""
+    """Check that the author has no more open pull requests than the upstream allows."""
     cap, repository = case.rules.open_prs, case.patch.upstream.repository
     if not cap:
         return None
@@ -595,7 +595,7 @@ def check_open_prs(case: GateCase) -> Observation | None:
         return RuleCode.WRITE_ACCESS(login=login)
     query = f"repo:{repository} is:pr is:open author:{login}"
     found, known = case.ask(lambda github: github.search(query, 1)), case.publication
-    # One that is open already is among them, and does not become one more.
+    # The count includes this patch's pull request if it is open already.
     room = cap if known.reference and not known.ended else cap - 1
     many = RuleCode.SEARCH_CUT if found.incomplete else RuleCode.FEW_OPEN
     code = RuleCode.TOO_MANY_OPEN if found.total > room else many
@@ -603,12 +603,12 @@ def check_open_prs(case: GateCase) -> Observation | None:
 
 
 def check_own_pr(case: GateCase) -> Observation:
-    """The patch's own pull request is open and not behind, or another can be opened."""
+    """Check that the patch's pull request is open and not behind, or can be opened."""
     name = case.patch.name
     known = PublicationJournal(case.queue).publication(name, digest=case.patch.digest)
     if not known.reference:
         return RuleCode.NONE_OPENED()
-    # The journal repeats GitHub's word on the pull request.
+    # The journal's state of the pull request came from GitHub, too.
     case.asked = True
     try:
         landing = case.ending(known.reference)
@@ -627,7 +627,7 @@ def check_own_pr(case: GateCase) -> Observation:
 
 
 def _behind(case: GateCase) -> Observation:
-    """Return the observation whether the branch is behind its base."""
+    """Return an observation on how far the pull request's branch is behind its base."""
     known, repository = case.publication, case.patch.upstream.repository
     base = case.repository.default_branch
     head = f"{known.fork.partition('/')[0]}:{known.branch}"
@@ -642,7 +642,7 @@ def _behind(case: GateCase) -> Observation:
     return code(head=head, behind=comparison.behind_by, base=base)
 
 
-#: The rules in the order in which they are judged: the text tells of the look for duplicates.
+#: The rules in the order of judging: duplicates first, because the text tells of that look.
 RULES: Final[Mapping[str, tuple[Check, ...]]] = {
     "duplicates": (check_duplicates,),
     "turned-down": (check_turned_down,),
@@ -697,7 +697,7 @@ def judge(
 
 
 def judge_rule(rule: str, case: GateCase) -> Row:
-    """Judge a patch by one rule: the row has the worst observations of the rule's checks."""
+    """Return a rule's row, made from the worst observations of the rule's checks."""
     case.asked = False
     found = [each for check in RULES[rule] if (each := _observe(check, case)) is not None]
     found = found or [RuleCode.NOT_ASKED_FOR()]
@@ -721,7 +721,7 @@ def judge_rule(rule: str, case: GateCase) -> Row:
 
 
 def _observe(check: Check, case: GateCase) -> Observation | None:
-    """Return the observation of a check; without GitHub, that there is no answer."""
+    """Return a check's observation, or one that says that GitHub gave no answer."""
     guard: AbstractContextManager[None] = nullcontext()
     if case.github is not None and not isinstance(case.github, GitHubError):
         from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
@@ -733,7 +733,7 @@ def _observe(check: Check, case: GateCase) -> Observation | None:
     except NotAskedError:
         return RuleCode.OFFLINE()
     except GitHubError as error:
-        # The same hint once is enough.
+        # Do not repeat the previous error's hint.
         hint = "" if case.hint == error.hint else error.hint
         case.hint = error.hint
         return RuleCode.NO_ANSWER(message=error.message, hint=hint)

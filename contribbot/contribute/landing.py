@@ -1,4 +1,4 @@
-"""Whether an upstream has a change: its default branch reaches the commit, and kept it."""
+"""Find whether an upstream's default branch has a change, and has not reverted the change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contribbot.markdown import line_of
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub
 
-#: Characters of a commit's message that are read; reverts of reverts that are followed.
+#: The most characters to read of a commit's message; the most reverts of reverts to follow.
 _LONGEST: Final = 100_000
 _REVERTS_OF_REVERTS: Final = 4
 _SHORT: Final = 12
@@ -30,24 +30,24 @@ _RESOLVED: Final = re.compile(
 
 
 class LandingFate(enum.StrEnum):
-    """The end of a pull request, seen from the default branch."""
+    """The possible ends of a pull request, judged by the default branch."""
 
     MERGED = "merged"
-    #: A bot, or a person by hand, put the change there and closed the pull request.
+    #: A bot or a person put the change on the default branch, and closed the pull request.
     LANDED = "landed"
-    #: The branch had the change, and took it back.
+    #: The default branch had the change, until a commit reverted the change.
     REVERTED = "reverted"
     CLOSED = "closed"
 
 
 @dataclass(frozen=True)
 class Landing:
-    """The end of a pull request: the commit that landed, and the commit that reverted the first."""
+    """The end of a pull request: the commit that landed, and the commit that reverted it."""
 
     fate: LandingFate
     commit: str = ""
     revert: str = ""
-    #: The branch of a merge that the default branch does not have.
+    #: The branch that the change was merged into, if the default branch lacks the change.
     elsewhere: str = ""
 
     @property
@@ -57,7 +57,7 @@ class Landing:
 
     @property
     def words(self) -> str:
-        """The end in a line."""
+        """The end of the pull request in words."""
         commit, revert = self.commit[:_SHORT], self.revert[:_SHORT]
         into = f"into {self.elsewhere} " if self.elsewhere else ""
         return {
@@ -77,7 +77,7 @@ def ending_of(github: GitHub, repository: str, number: int) -> tuple[PullState, 
 def judge_landing(
     github: GitHub, repository: str, pull: PullState, depth: int = _REVERTS_OF_REVERTS
 ) -> Landing:
-    """Return the end of a pull request, by its merge and the commits that name it."""
+    """Return the end of a pull request, judged by its merge and by commits that name it."""
     upstream = github.repository(repository)
 
     def reaches(commit: str) -> bool:
@@ -86,17 +86,17 @@ def judge_landing(
             base = pull.default_branch
             comparison = upstream.compare(base, commit, comparison_commits_per_page=1)
         except NotFoundError as error:
-            # So new that not all of GitHub has it, or of a fork that is gone: nobody says "closed".
+            # The commit may be too new for GitHub, or from a deleted fork: this is not "closed".
             why = f"whether {line_of(pull.default_branch)} has {commit[:_SHORT]} is not known"
             why = f"{repository}#{pull.number}: {why}: {error.message}"
             raise GitHubError(why, hint=_LATER) from None
-        # The meaning of "merged": the branch lacks nothing of it.
+        # "identical" and "behind" mean that the default branch has all of the commit.
         return comparison.status in {"identical", "behind"}
 
     landing, later = Landing(LandingFate.CLOSED), list(pull.commits)
     if pull.state == "merged":
         landing = _merged(repository, pull, reached=reaches(pull.merge_commit))
-    # The newest first: what was pushed while it was open names it, too.
+    # The newest first: commits pushed while the pull request was open may name it, too.
     for number, commit in reversed([*enumerate(later)]):
         if _lands(commit.message, repository, pull.number) and reaches(commit.sha):
             landing = Landing(LandingFate.LANDED, commit.sha)
@@ -116,7 +116,7 @@ def _reverted_revert(
     github: GitHub, repository: str, landing: Landing, message: str, depth: int
 ) -> Landing:
     """Return the landing of a reverted change: landed again where the revert was reverted."""
-    # GitHub's button makes a pull request of the revert; the change's own has no event of it.
+    # GitHub's button reverts by a second pull request; only that one tells of its revert.
     own = re.search(r"\(#(\d+)\)$", message.partition("\n")[0].rstrip())
     if own is None or not depth:
         return landing
@@ -133,7 +133,7 @@ def _reverted_revert(
 
 
 def _merged(repository: str, pull: PullState, *, reached: bool) -> Landing:
-    """Return the landing of a merged pull request; `reached`: on the default branch."""
+    """Return the landing of a merged pull request; `reached`: the default branch has the merge."""
     merged = Landing(LandingFate.MERGED, pull.merge_commit)
     if reached:
         return merged
@@ -148,7 +148,7 @@ def _lands(message: str, repository: str, number: int) -> bool:
     """Tell whether a message says that its commit lands a pull request, as bots write."""
     message = message[:_LONGEST]
     title = message.partition("\n")[0].rstrip()
-    # The bot's own line is the last; a revert may quote what it takes back, with all of its lines.
+    # The bot's line comes last; a revert may quote all lines of the commit that it reverts.
     resolved = _RESOLVED.findall(message)
     last = resolved[-1].lower() if resolved else ""
     named = title.endswith(f"(#{number})") or last == f"{repository}/pull/{number}".lower()
@@ -161,6 +161,6 @@ def _names(message: str, commit: str) -> bool:
 
 
 def _takes_back(message: str, commit: str, repository: str, number: int) -> bool:
-    """Tell whether a message says that it reverts a landing, in git's words or GitHub's."""
+    """Tell whether a message says, in git's or GitHub's words, that it reverts a landing."""
     button = rf"(?im)^\s*Reverts {re.escape(repository)}#{number}\s*$"
     return bool(commit) and (_names(message, commit) or re.search(button, message) is not None)

@@ -1,4 +1,4 @@
-"""The models of contributions: rules, gate, text, attestation, follow-up."""
+"""Data models of contributions: an upstream's rules, gate, text, attestation, follow-up."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from contribbot.model.base import (
 )
 from contribbot.model.patch import Reference
 
-#: TOML and JSON have lists only; models hold tuples.
+#: TOML and JSON have no tuples: these fields take a list and hold a tuple.
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
 LineList = Annotated[tuple[Line, ...], Field(strict=False)]
-#: Where a contribution stands. `landed`: a bot put it on the default branch and closed the
-#: pull request; `reverted`: it was merged, and taken back since; `not opened`: the branch is
-#: there, and no pull request yet; `not known`: GitHub could not be asked.
+#: The state of a contribution. `landed`: a bot put the change on the default branch and closed
+#: the pull request; `reverted`: the change was merged, and later reverted; `not opened`: the
+#: branch has no pull request yet; `not known`: GitHub could not be asked.
 State = Literal[
     "not opened", "draft", "open", "merged", "landed", "reverted", "closed", "not known"
 ]
-#: How the jobs of CI for a target stand. `waiting`: for a maintainer's approval; `not run`: all
-#: were skipped; `not known`: all that were seen passed, and GitHub does not say which must.
+#: The state of a target's CI jobs. `waiting`: for a maintainer's approval; `not run`: all were
+#: skipped; `not known`: all listed jobs passed, and GitHub does not say which jobs must pass.
 CiState = Literal["passed", "failed", "running", "waiting", "not run", "not started", "not known"]
-#: Whether GitHub would merge; `removed`: by a merge queue.
+#: Whether GitHub would merge the pull request; `removed`: a merge queue took it out again.
 MergeState = Literal["ready", "queued", "removed", "behind", "blocked", "not known"]
 Decision = Literal["approved", "changes requested", "none"]
 
 
 class TargetCi(Model):
-    """The jobs of CI for a target."""
+    """The state and the numbers of one target's CI jobs."""
 
     target: str
     state: CiState
@@ -57,7 +57,7 @@ class TargetCi(Model):
 
 
 class ThreadCount(Model):
-    """The numbers of review threads."""
+    """The numbers of review threads: open, answered by the author, and resolved."""
 
     open: int = 0
     answered: int = 0
@@ -78,14 +78,14 @@ class Remark(Model):
 
 
 class NextStep(Model):
-    """The next step, and for whom."""
+    """The next step for a contribution, and who takes this step."""
 
     who: str
     what: str
 
 
 class Followed(Model):
-    """The state of one contribution."""
+    """The state of one contribution, as `follow` found it on GitHub."""
 
     patch: str
     repository: str
@@ -98,7 +98,7 @@ class Followed(Model):
     reverted: str = ""
     why: str = ""
     base: str = ""
-    #: The branch that has it, where the default branch does not.
+    #: The branch that has the change, if the default branch does not have the change.
     into: str = ""
     archived: bool = False
     mergeable: Literal["yes", "no", "not known"] = "not known"
@@ -114,13 +114,13 @@ class Followed(Model):
     new: Annotated[tuple[Remark, ...], Field(strict=False)] = ()
     more: int = 0
     next: Annotated[tuple[NextStep, ...], Field(strict=False)] = ()
-    #: Why GitHub gave no more than the state, and what is left out; or empty.
+    #: Why GitHub gave only the pull request's state, and which parts are left out; or empty.
     unread: str = ""
     error: str = ""
 
     @property
     def jobs(self) -> tuple[TargetCi, ...]:
-        """CI of every target, and the jobs that are for none."""
+        """The CI state of every target, then of the jobs of no target."""
         return (*self.ci, *([self.other] if self.other else []))
 
 
@@ -132,15 +132,15 @@ class FollowReport(Model):
 
 
 class RowState(enum.StrEnum):
-    """The state of a row."""
+    """The state of a row of the gate."""
 
     PASSED = "passed"
     FAILED = "failed"
-    #: No program can tell; the person who attests looks.
+    #: No program can tell; the person who attests must look.
     PERSON = "for a person"
-    #: GitHub would have to be asked, and gave no usable answer.
+    #: The answer is on GitHub, and GitHub gave no usable answer.
     UNKNOWN = "not known"
-    #: GitHub would have to be asked, and nobody wanted that (`--offline`).
+    #: The answer is on GitHub, and the user wanted no requests (`--offline`).
     NOT_LOOKED_AT = "not looked at"
 
 
@@ -149,18 +149,18 @@ class Row(Model):
 
     rule: Name
     state: Annotated[RowState, Field(strict=False)]
-    #: A `RuleCode` for each sentence.
+    #: The `RuleCode` names behind the sentences, in lower case with dashes.
     codes: Texts
     seen: Line
     next: Line | Literal[""] = ""
     github: bool = False
     mended_by_opening: bool = False
-    #: Whether nothing can be attested before a person has done it.
+    #: Whether a person must take the next step before anything can be attested.
     first: bool = Field(default=False, exclude_if=operator.not_)
 
     @property
     def blocks(self) -> bool:
-        """Whether attesting must wait: the rule failed, is unknown, or a step comes first."""
+        """Whether the row prevents attesting; a row that `open-pr` mends does not."""
         good = self.state in {RowState.PASSED, RowState.PERSON} and not self.first
         return not good and not self.mended_by_opening
 
@@ -176,20 +176,20 @@ class Candidate(Model):
     author: str
     state: PullState
     url: str
-    #: The patch's issue, where the pull request names it; whether the patch names the pull request.
+    #: The patch's issue, if it links this pull request; whether the patch names this pull request.
     issue: str = ""
     related: bool = False
-    #: Files that both touch, and words that both titles have.
+    #: Files that both changes touch, and words that both titles have.
     files: Texts = ()
     words: Texts = ()
-    #: Functions that both change; of a closed one, the last comment of a maintainer.
+    #: Functions that both change; for a closed pull request, a maintainer's last comment.
     functions: Texts = ()
     last_word: str = ""
     answer: str = ""
 
 
 class Look(Model):
-    """A look for duplicates: how many pull requests were found, and whose files were read."""
+    """A search for duplicates: the numbers of found and compared pull requests; candidates."""
 
     key: Sha256
     time: Annotated[datetime, Field(strict=False)]
@@ -201,7 +201,7 @@ class Look(Model):
 
 
 class Want(enum.StrEnum):
-    """A key that an upstream asks for and a patch does not have yet."""
+    """A key of patch.toml that an upstream asks for and a patch does not have yet."""
 
     ISSUE = "issue"
     AI = "ai"
@@ -210,7 +210,7 @@ class Want(enum.StrEnum):
 
     @property
     def words(self) -> str:
-        """The want in words, with the key of patch.toml."""
+        """The missing content in words, with its key of patch.toml."""
         return f"{_WANTED[self]}: `{self}` in [contribution] of patch.toml"
 
 
@@ -223,7 +223,7 @@ _WANTED: Final = {
 
 
 class RecordRef(Model):
-    """A record of figures: label in the text, file, and seal."""
+    """A reference to an evidence record: the label in the text, the file, and the seal."""
 
     label: str
     file: str
@@ -231,7 +231,7 @@ class RecordRef(Model):
 
 
 class Body(Model):
-    """The text of a pull request, with its figures' records and what is missing."""
+    """The text of a pull request, the records behind its figures, and the missing parts."""
 
     patch: str
     upstream: str
@@ -242,31 +242,31 @@ class Body(Model):
     sha256: str
     characters: int
     records: tuple[RecordRef, ...]
-    #: Words of the overview, seen at once, and in all with folds, tables and checklists.
+    #: Numbers of words: in the overview; visible at once; in all, with folds and tables.
     overview_words: int
     visible_words: int
     words: int
-    #: Files of rows that are left out: no reader can open these files.
+    #: Files of checks without a row in the text, because no reader can open these files.
     closed: tuple[str, ...]
     timed: tuple[str, ...]
     not_run: tuple[str, ...]
     minded: tuple[str, ...]
     wants: Annotated[tuple[Want, ...], Field(strict=False)]
-    #: Why nobody is to propose it, and what has its change; or empty.
+    #: Why nobody should propose the patch: what has the same change already; or empty.
     superseded: str = ""
 
     @property
     def digest(self) -> str:
-        """The digest by which title and text are known again on GitHub."""
+        """The digest of title and text, to recognize both on GitHub."""
         return text_digest(self.title, self.text)
 
 
 class Comment(Model):
-    """The comment for somebody else's pull request or issue; posted by nobody."""
+    """A comment on somebody else's pull request or issue, which contribbot never posts."""
 
     patch: str
     repository: str
-    #: The last commit that was tried; empty: the change was written anew, or there is none.
+    #: The last commit of the imported pull request; empty: none, or the patch has changed since.
     head: str
     text: str
     words: int
@@ -274,8 +274,8 @@ class Comment(Model):
 
 
 def text_digest(title: str, text: str) -> str:
-    """Return a digest of a pull request's text that survives the way to GitHub and back."""
-    # Other line ends, trimmed.
+    """Return a digest of title and text that ignores how GitHub changes line ends and spaces."""
+    # GitHub changes line ends and trims white space.
     rows = (row.rstrip() for row in text.replace("\r\n", "\n").strip().split("\n"))
     plain = "\0".join((title.strip(), "\n".join(rows)))
     return hashlib.sha256(plain.encode("utf-8", "replace")).hexdigest()
@@ -291,11 +291,11 @@ class Gate(Model):
     candidates: Annotated[tuple[Candidate, ...], Field(strict=False)] = ()
     limits: LineList = ()
     looked: Annotated[datetime | None, Field(strict=False)] = None
-    #: The judged text; None where none can be made. It is not written to JSON.
+    #: The judged text, left out of the JSON; None: no text can be made.
     body: Annotated[Body | None, Field(exclude=True)] = None
 
     def of(self, *states: RowState) -> list[Row]:
-        """Return the rows in some states."""
+        """Return the rows whose state is one of the given states."""
         return [row for row in self.rows if row.state in states]
 
     @property
@@ -314,7 +314,7 @@ RequiredTarget = Annotated[
     ),
 ]
 RequiredTargets = Annotated[tuple[RequiredTarget, ...], Field(strict=False)]
-#: The version of a template: the release or the short commit that it was read at.
+#: The version of a template: the upstream's release or short commit that has this template.
 Version = Annotated[
     str, form(r"^[A-Za-z0-9][A-Za-z0-9._-]*$", "a release or a short commit", max_length=40)
 ]
@@ -337,7 +337,7 @@ class CiRules(Model):
 
 
 class AiRules(Model):
-    """The rules for machine-written work."""
+    """An upstream's rules for machine-written work."""
 
     disclosed: bool = False
     contained: bool = False
@@ -368,7 +368,7 @@ class Rules(Model):
     open_prs: Annotated[int, Field(ge=0)] = 0
     labels: Lines = ()
     label_hint: Line | Literal[""] = ""
-    #: Titles of what is run end to end, and of what is to be faster; what a person alone can do.
+    #: Patterns of titles of changes to run end to end, and to time; steps for a person alone.
     end_to_end: Pattern = ""
     speed: Pattern = ""
     by_hand: Lines = ()
@@ -385,7 +385,7 @@ class Rules(Model):
 
 
 class Answer(Model):
-    """The answer of a person."""
+    """A person's answer to a question."""
 
     question: Question
     answer: Prose
@@ -399,7 +399,7 @@ class Attester(Model):
 
 
 class Attestation(Model):
-    """The content of `attestations/NAME.json`: the person who stands for a text and a patch."""
+    """The content of `attestations/NAME.json`: a person vouches for a text and a patch."""
 
     kind: Literal["contribbot/attestation/v2"] = "contribbot/attestation/v2"
     patch: Name
@@ -408,11 +408,11 @@ class Attestation(Model):
     time: Annotated[datetime, Field(strict=False)]
     person: Attester
     answers: Annotated[tuple[Answer, ...], Field(strict=False, min_length=1)]
-    #: The SHA-256 over the text, the patch, what is asked, and all of the above.
+    #: The SHA-256 over the text, the patch, the questions, and all other fields.
     digest: Sha256
 
 
 def json_digest(value: object) -> str:
-    """Return the SHA-256 over canonical JSON: keys sorted, no white space, ASCII."""
+    """Return the SHA-256 of a value's canonical JSON: keys sorted, no white space, ASCII."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Observations of the gate: a code with its facts; all words of a row are made here."""
+"""Observations of the gate, each a code with facts; all sentences of the gate's rows."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _OPEN: Final = "contribbot open-pr {patch}"
 
 @dataclass(frozen=True)
 class Observation:
-    """The finding of a rule of the gate: the code of its sentences and the facts that fill them."""
+    """The finding of a check: a code with sentences, and the facts that fill the sentences."""
 
     code: RuleCode
     facts: Mapping[str, Fact]
 
     @property
     def seen(self) -> str:
-        """The sentence of the row."""
+        """The sentence on what the check saw."""
         return self.code.seen.format_map(self._words)
 
     @property
     def next(self) -> str:
-        """The next step of the person."""
+        """The next step for a person; empty: no step."""
         return self.code.next.format_map(self._words)
 
     @property
@@ -255,7 +255,7 @@ class RuleCode(enum.Enum):
     CURRENT = PASSED, "{pull} is open, and {head} has all of {base}"
 
 
-#: What a person does before anything can be attested; what `open-pr` mends.
+#: Codes that a person must deal with before attesting; codes that `open-pr` mends.
 FIRST: Final = frozenset({RuleCode.OWN_WORDS, RuleCode.BELOW_FIRST})
 MENDED_BY_OPENING: Final = frozenset({RuleCode.NO_BRANCH, RuleCode.BEHIND, RuleCode.TOO_FAR_BEHIND})
 

@@ -1,4 +1,4 @@
-"""Opening a pull request, or bringing it up to date: what is begun is noted, and resumed."""
+"""Open or update a pull request; a journal notes each write first, so that a run can resume."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-#: Seconds between looks at a fork that GitHub is making; its git data may take minutes.
+#: Seconds between checks whether GitHub has made a fork; a fork's git data may take minutes.
 _WAITS: Final = (1.0, 2.0, 3.0, 5.0, 8.0, *itertools.repeat(10.0, 28))
-#: GitHub's answer when there is a pull request from the branch already.
+#: GitHub's status code when the branch has a pull request already.
 _UNPROCESSABLE: Final = 422
 _SHORT: Final = 12
 _LONGEST_ADDRESS: Final = 8000
@@ -68,13 +68,13 @@ _LONGEST_ADDRESS: Final = 8000
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """The wishes of a user for `open-pr`."""
+    """The options that a user gave to `open-pr`."""
 
-    #: Whether a new pull request is to be reviewed at once, and no draft; or only the branch is
-    #: pushed, for a person to open it.
+    #: Whether a new pull request is ready for review instead of a draft; whether only the branch
+    #: is pushed, and a person opens the pull request.
     ready: bool = False
     handoff: bool = False
-    #: Whether to carry the branch onto the upstream's newest commit, changed or not.
+    #: Whether to move even an unchanged branch onto the upstream's newest commit.
     up_to_date: bool = False
 
 
@@ -88,7 +88,7 @@ class PushedCommit:
 
 @dataclass
 class Opened:
-    """The steps done for a patch, filled in step by step."""
+    """A record of what a run did for one patch, filled in step by step."""
 
     patch: str
     upstream: str
@@ -99,13 +99,13 @@ class Opened:
     head: str = ""
     commits: list[PushedCommit] = field(default_factory=list)
     branch_was: Literal["made", "moved", "kept"] = "kept"
-    #: The pull request, as `owner/name#number`, or empty; `to be opened`: by a person.
+    #: The pull request, as `owner/name#number`, or empty; `to be opened`: a person opens it.
     pull_request: str = ""
     url: str = ""
     state: Literal["draft", "open", "to be opened"] = "to be opened"
-    #: What was done to it; `edited`: a person changed its text, and it was left alone.
+    #: The action on the pull request; `edited`: a person changed its text, which was left alone.
     pull_request_was: Literal["opened", "updated", "kept", "edited", "handed off"] = "kept"
-    #: The file of a body that was too long for the page's address.
+    #: The file with the body, if the body is too long for the address of GitHub's page.
     body_file: str = ""
     waits_for: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -125,7 +125,7 @@ def open_all(
     options: OpenOptions,
     progress: Progress | None = None,
 ) -> Iterator[Opened]:
-    """Open or update the pull requests of patches, each after those of its dependencies."""
+    """Open or update the pull requests of patches in order; dependencies must come first."""
     with lock(queue.local / "open-pr.lock", "opening pull requests"):
         run = _Run(queue, github, options, progress or Silent())
         for name in names:
@@ -133,7 +133,7 @@ def open_all(
 
 
 class _Run:
-    """A run for several patches: the upstreams and forks are looked up once."""
+    """A run of `open-pr` for several patches, which looks up each upstream and fork once."""
 
     def __init__(
         self, queue: Queue, github: GitHub, options: OpenOptions, progress: Progress
@@ -144,7 +144,7 @@ class _Run:
         self._places: dict[str, tuple[Place, Repository]] = {}
 
     def place(self, patch: Patch) -> Place:
-        """Return the fork and the upstream's tip, looked up once for each upstream."""
+        """Return the place of a patch's branch, looked up once for each upstream."""
         name = patch.upstream.repository
         if name not in self._places:
             upstream = self.github.repository(name).complete()
@@ -157,13 +157,13 @@ class _Run:
         return self._places[name][0]
 
     def ready_place(self, patch: Patch) -> tuple[Place, tuple[str, ...]]:
-        """Make the fork, or bring it up to date; return the place of the branch, and notes."""
+        """Make a missing fork, or sync a fork that is behind; return its place, and notes."""
         place, upstream = self._places[patch.upstream.repository]
         if place.missing:
             fork, expected = self._make_fork(upstream), place.fork
             place = replace(place, fork=fork.full_name, fork_id=fork.node_id, missing=False)
             if fork.full_name.lower() != expected.lower():
-                # It was there before, under another name.
+                # GitHub returned an existing fork that has another name.
                 known = self._place_at(upstream, fork)
                 place = replace(place, behind=known.behind, own=known.own)
         notes = sync_fork(self.github, place)
@@ -175,7 +175,7 @@ class _Run:
         return f"{self.github.me}/{upstream.full_name.partition('/')[2]}"
 
     def _fork_of(self, upstream: Repository, known: str) -> Repository | None:
-        """Return the account's fork, or its own upstream; None: no fork is known."""
+        """Return the account's fork of an upstream, or the upstream if the account owns it."""
         login = self.github.me.lower()
         if upstream.full_name.partition("/")[0].lower() == login:
             return upstream
@@ -186,17 +186,17 @@ class _Run:
         except NotFoundError:
             return None
         if fork.full_name.partition("/")[0].lower() != login:
-            return None  # it moved to somebody else, and GitHub follows the old name
+            return None  # the fork has a new owner, and GitHub redirects the old name
         origins = (fork.raw_data.get(key) or {} for key in ("parent", "source"))
         if upstream.full_name.lower() not in {str(o.get("full_name")).lower() for o in origins}:
-            return None  # GitHub gives the fork another name, or has one of another name
+            return None  # a repository with the fork's usual name is no fork of this upstream
         if fork.archived:
             hint = f"unarchive it on {fork.html_url}/settings"
             raise OpeningError(f"{fork.full_name}: your fork is archived", hint=hint)
         return fork
 
     def _make_fork(self, upstream: Repository) -> Repository:
-        """Fork an upstream and wait for the fork; GitHub gives a fork once, under any name."""
+        """Fork an upstream and wait for the fork; GitHub returns a fork that exists already."""
         new: Repository | None = None
         with contextlib.suppress(UncertainError):
             new = upstream.create_fork(default_branch_only=True)
@@ -221,7 +221,7 @@ class _Run:
         raise GitHubError(f"{name}: GitHub is still making the fork", hint=hint)
 
     def _place_at(self, upstream: Repository, fork: Repository | None) -> Place:
-        """Return where a branch goes, with the upstream's newest commit."""
+        """Return the place of a branch: the fork to push to, and the upstream's newest commit."""
         name, branch = upstream.full_name, upstream.default_branch
         other = fork if fork is not None and fork.full_name != name else None
         if other is not None and (place := self._compared(upstream, other)):
@@ -232,33 +232,33 @@ class _Run:
         return Place(name, fork.full_name, tip, self.server, fork.node_id)
 
     def _compared(self, upstream: Repository, fork: Repository) -> Place | None:
-        """Return the place of a branch in a fork; None: the fork cannot be compared."""
+        """Return the place of a branch in a fork; None: fork and upstream cannot be compared."""
         branch, owner = upstream.default_branch, fork.full_name.partition("/")[0]
         try:
-            # The commits that it also lists are of no use here: one, and not 250.
+            # The comparison also lists commits, which are not needed: ask for 1 instead of 250.
             theirs = f"{owner}:{branch}"
             comparison = upstream.compare(branch, theirs, comparison_commits_per_page=1)
         except (NotFoundError, RefusedError):
-            return None  # it is empty yet, has no such branch, or the two are too far apart
+            return None  # the fork is empty, lacks the branch, or has too different a history
         tip = Tip.of(branch, comparison.base_commit)
         place = Place(upstream.full_name, fork.full_name, tip, self.server, fork.node_id)
         return replace(place, behind=comparison.behind_by, own=comparison.ahead_by)
 
 
 class _Opening:
-    """One patch on its way to GitHub: each step looks at GitHub, and does only what is missing."""
+    """Opens or updates one patch's pull request; each step does only what GitHub still lacks."""
 
     def __init__(self, run: _Run, patch: Patch) -> None:
         self.run, self.patch, self.name = run, patch, patch.name
         self.github, self.options = run.github, run.options
         self.branch = branch_of(patch)
-        #: The branch's commit and its open pull request, before anything is done.
+        #: The branch's commit and open pull request, as they are before the first write.
         self.was: str | None = None
         self.pull: PullRequest | None = None
 
     @property
     def known(self) -> Publication:
-        """The published state of the patch, by its journal now."""
+        """The patch's published state, as its journal tells now."""
         return self.run.journal.publication(self.name)
 
     @property
@@ -268,11 +268,11 @@ class _Opening:
 
     @property
     def where(self) -> dict[str, object]:
-        """The fork and the branch, as events have them."""
+        """The fork and the branch, as fields of a journal event."""
         return {"fork": self.place.fork, "branch": self.branch}
 
     def perform(self) -> Opened:
-        """Take every step, and return what was done."""
+        """Publish the patch's branch and pull request on GitHub; return the finished steps."""
         self._prepare()
         self._look()
         self._push()
@@ -285,7 +285,7 @@ class _Opening:
         return self.done
 
     def _prepare(self) -> None:
-        """Refuse a patch that cannot be opened now; find its text and the place of its branch."""
+        """Refuse a patch that cannot be opened now; set its text and the place of its branch."""
         run = self.run
         if not self.patch.files:
             hint = f"contribbot edit {self.name}"
@@ -309,13 +309,13 @@ class _Opening:
     def _refuse_other_place(self, known: Publication) -> None:
         """Refuse to open a second pull request from another branch or fork."""
         upstream, owner = self.place.upstream, known.fork.partition("/")[0]
-        # A fork that is renamed keeps its branches, and they their pull requests.
+        # A renamed fork keeps its branches, and the branches keep their pull requests.
         same = owner.lower() == self.place.owner.lower()
         if not owner or (known.branch == self.branch and (same or self._renamed(known.fork))):
             return
         number = known.number if not known.ended else 0
         if not number:
-            # One that nobody noted: a person opened it, or a run was cut off just then.
+            # The journal may lack a pull request: a person opened it, or a run was cut off.
             pulls = self.github.pulls_from(upstream, owner, known.branch)
             number = next((pull.number for pull in pulls if pull.state == "open"), 0)
         if number:
@@ -326,14 +326,14 @@ class _Opening:
             )
 
     def _renamed(self, fork: str) -> bool:
-        """Tell whether a fork was renamed to the fork of this run."""
+        """Return whether an old fork name leads on GitHub to the fork of this run."""
         try:
             return self.github.repository(fork).complete().node_id == self.place.fork_id
         except NotFoundError:
             return False
 
     def _look(self) -> None:
-        """Look up the branch and its pull request; refuse either if it is not ours."""
+        """Look up the branch and its pull request; refuse a foreign commit or another base."""
         known, place = self.known, self.place
         if not place.missing:
             self.was = head_of(self.github.repository(place.fork), self.branch)
@@ -352,15 +352,15 @@ class _Opening:
             why += f" to {tip.name}: there it would show the commits of both"
             hint = f"change its base on its page, {pull.html_url}, or carry on with it by hand;"
             raise OpeningError(f"{self.name}: {why}", hint=f"{hint} nothing was changed there")
-        # Before the branch moves: its readers know what it carries until then.
+        # Note the pull request before the branch moves, while readers see the old commits.
         self._note_pull(pull)
 
     def _pull(self) -> PullRequest | None:
-        """Return the patch's open pull request; None: there never was one."""
+        """Return the patch's open pull request, None: there is none; refuse if it has ended."""
         place = self.place
         known = self.run.journal.publication(self.name, digest=self.patch.digest)
         every = self.github.pulls_from(place.upstream, place.owner, self.branch)
-        # A pull request to another branch is a backport, unless it is ours.
+        # A pull request to another base branch is a backport, unless the journal has it.
         pulls = [it for it in every if it.number == known.number or it.base.ref == place.tip.name]
         pulls = sorted(pulls or every, key=lambda pull: pull.number == known.number, reverse=True)
         is_open = next((pull for pull in pulls if pull.state == "open"), None)
@@ -382,11 +382,11 @@ class _Opening:
         raise OpeningError(f"{self.name}: {reference}{what}", hint=hint)
 
     def _push(self) -> None:
-        """Give the branch the patch's commits; a branch that moves goes onto the upstream's tip."""
+        """Push the patch's commits on the upstream's tip; if nothing changed, only when asked."""
         run, known, tip, done = self.run, self.known, self.place.tip, self.done
         below = history.digests_below(run.queue, self.name)
         same = (known.digest, dict(known.below)) == (self.patch.digest, below)
-        # A merge of the upstream's branch above our commit changes nothing of the patch.
+        # A merge of the upstream's branch on top of our commit does not change the patch.
         stands = self.was is not None and (self.was == known.head or self.was not in known.heads)
         if stands and same:
             if known.base == tip.sha:
@@ -414,7 +414,7 @@ class _Opening:
         done.notes += [*carried.notes, *notes]
 
     def _hand_off(self) -> None:
-        """Leave the pull request to a person, with GitHub's page to open it."""
+        """Give the address of the GitHub page on which a person can open the pull request."""
         if self.pull is not None:
             self._show(self.pull)
             self.done.notes.append("its title, body and comments were left to you (--handoff)")
@@ -439,7 +439,7 @@ class _Opening:
             self.run.journal.note(self.name, done_event)
 
     def _create(self) -> None:
-        """Open the pull request; after a lost answer, look for it and never send it again."""
+        """Open the pull request; after a lost answer, look for it instead of opening another."""
         place, text = self.place, self.text
         summary = f"about to open a pull request at {place.upstream} from {self.branch}"
         facts = {**self.where, "text": text.digest}
@@ -479,7 +479,7 @@ class _Opening:
         done.notes.append("it was a draft: marked it ready for review")
 
     def _update_text(self, pull: PullRequest) -> None:
-        """Give a pull request its text, unless a person has written there."""
+        """Update title and body, unless a person has changed the title or body on GitHub."""
         known, journal, reference = self.known, self.run.journal, self._reference(pull)
         now, what = text_digest(pull.title, pull.body or ""), f"the text of {reference}"
         added = ""
@@ -506,7 +506,7 @@ class _Opening:
         self.done.state = "draft" if pull.draft else "open"
 
     def _note_pull(self, pull: PullRequest) -> None:
-        """Note the state of a pull request in the journal, if it is new."""
+        """Note a pull request's state in the journal, if the journal has another state."""
         known, reference = self.known, self._reference(pull)
         now, new = "draft" if pull.draft else "open", known.reference != reference
         if not new and known.state == now:
@@ -519,7 +519,7 @@ class _Opening:
 
 
 def _added(pull: PullRequest, texts: frozenset[str]) -> str:
-    """Return the lines that a person has added below our text; empty: none."""
+    """Return the lines that follow our text in the body; empty: none, or our text was changed."""
     rows = (pull.body or "").split("\n")
     counts = range(len(rows) - 1, 0, -1)
     ours = (n for n in counts if text_digest(pull.title, "\n".join(rows[:n])) in texts)

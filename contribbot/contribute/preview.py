@@ -22,7 +22,7 @@ _UPSTREAM: Final = frozenset({"merged", "landed"})
 
 
 class PreviewCommit(Model):
-    """A commit that the branch would have, on the upstream's newest one."""
+    """A commit that the branch would get, on top of the upstream's newest commit."""
 
     patch: str
     subject: str
@@ -38,13 +38,13 @@ class Missing(Model):
 
 
 class Preview(Model):
-    """A pull request that would be opened, or the one that would be updated."""
+    """A pull request that `open-pr` would open or update."""
 
     patch: str
-    #: The repository; of its branch only GitHub knows which is the default.
+    #: The upstream's repository; only GitHub knows the repository's default branch.
     upstream: str
     pin: str
-    #: The fork, empty where none is known yet, and the branch there.
+    #: The fork, empty if no fork is known yet, and the branch in the fork.
     fork: str
     branch: str
     #: The pull request that the journal knows, as `owner/name#number`; empty: a new one.
@@ -59,7 +59,7 @@ class Preview(Model):
 
 
 def preview_all(queue: Queue, names: Sequence[str], options: OpenOptions) -> tuple[Preview, ...]:
-    """Return what would be opened for each patch."""
+    """Return a preview of each patch's pull request."""
     token: tuple[Missing, ...] = ()
     try:
         find_token(find_server())
@@ -122,7 +122,7 @@ def _failing(gate: Gate) -> Iterator[Missing]:
 
 
 def _unasked(gate: Gate, *, fork: str) -> Iterator[Missing]:
-    """Yield the parts that only GitHub can answer."""
+    """Yield the questions that only GitHub can answer."""
     rules = ", ".join(row.rule for row in gate.of(RowState.NOT_LOOKED_AT))
     again = f"contribbot gate {gate.patch}"
     yield Missing(what="GitHub", why=f"not looked up: {rules}", next=again)

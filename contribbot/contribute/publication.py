@@ -1,4 +1,4 @@
-"""The published state of a contribution by the patch's journal: the one truth about it."""
+"""The published state of a contribution, as read from the patch's journal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOT_KEPT: Final = frozenset({"closed", "reverted"})
 
 @dataclass(frozen=True)
 class Publication:
-    """The published state of a patch: its branch, pull request and open intents."""
+    """The published state of a patch: its branch, pull request and unfinished writes."""
 
     fork: str = ""
     branch: str = ""
@@ -58,12 +58,12 @@ class Publication:
 
     @property
     def ended(self) -> bool:
-        """Whether its pull request is closed or merged, as far as is known."""
+        """Whether the pull request is closed or merged, as far as the journal knows."""
         return self.state not in {"", "draft", "open"}
 
     @property
     def awaited(self) -> bool:
-        """Whether a pull request may be open of which the journal does not know."""
+        """Whether a pull request may be open that the journal does not know."""
         return not self.reference and (self.handed_off or any(i.what == PULL for i in self.open))
 
     def begun(self, what: str, key: str) -> IntentEvent | None:
@@ -88,7 +88,7 @@ def state(events: Sequence[Event], *, digest: str = "") -> Publication | None:
 
 
 def _renewed(was: Publication) -> Publication:
-    """Forget the ended pull request of a retired patch; its branch stays ours."""
+    """Return the state without a retired patch's ended pull request; the branch stays known."""
     if was.reference and not was.ended:
         return was
     return replace(
@@ -105,7 +105,7 @@ def _fold(was: Publication, event: IntentEvent | DoneEvent | PullRequestEvent) -
     now = replace(was, texts=_with(was.texts, event.text))
     if isinstance(event, PullRequestEvent):
         left = tuple(intent for intent in was.open if intent.what != PULL)
-        # A head that follow saw may be somebody else's commit: only what we meant to push is ours.
+        # `follow` may have seen somebody else's commit: only commits of our intents are ours.
         return replace(_placed(now, event), reference=event.reference, state=event.state, open=left)
     left = tuple(i for i in was.open if (i.what, i.key) != (event.what, event.key))
     if isinstance(event, IntentEvent):
@@ -134,7 +134,7 @@ def _with(known: frozenset[str], item: str | None) -> frozenset[str]:
 
 
 class PublicationJournal:
-    """The journals of a queue's patches: read, and added to."""
+    """Reads and extends the journals of a queue's patches."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -144,11 +144,11 @@ class PublicationJournal:
         return state(history.read(self._queue.folder, patch), digest=digest) or Publication()
 
     def note(self, patch: str, event: Event) -> None:
-        """Add an event to the journal of a patch, down to the disk."""
+        """Append an event to a patch's journal on the disk, at once."""
         history.append(self._queue.folder, patch, event)
 
     def begin(self, patch: str, what: str, key: str, summary: str, **fields: object) -> IntentEvent:
-        """Note an intent before a write; a run that finds it without `done` looks at GitHub."""
+        """Note an intent before a write to GitHub; if `done` is missing, later runs look there."""
         fields |= {"time": history.now(), "summary": summary, "what": what, "key": key}
         intent = IntentEvent.model_validate(fields)
         self.note(patch, intent)
@@ -168,11 +168,11 @@ class PublicationJournal:
 
 
 class MissingBelowError(OpeningError):
-    """A patch below has no pull request yet: a person opens that pull request first."""
+    """Raised if a patch depends on a patch that has no pull request yet."""
 
 
 def check_below(queue: Queue, journal: PublicationJournal, name: str) -> dict[str, str]:
-    """Refuse a patch with a dependency that has no pull request, open or merged."""
+    """Return the open pull requests of dependencies; refuse if one is missing or rejected."""
     known = {lower: journal.publication(lower) for lower in queue.below(name)}
     missing = [lower for lower, publication in known.items() if not publication.reference]
     for lower, publication in known.items():
@@ -193,7 +193,7 @@ def check_below(queue: Queue, journal: PublicationJournal, name: str) -> dict[st
 
 
 def waits_for(queue: Queue, name: str) -> tuple[str, ...]:
-    """Return the pull requests below that must end before the patch's can be merged."""
+    """Return the pull requests of dependencies that must end before the patch can be merged."""
     journal = PublicationJournal(queue)
     known = {lower: journal.publication(lower) for lower in queue.below(name)}
     return tuple(

@@ -1,4 +1,4 @@
-"""Taking a patch out of the queue for a reason that is checked, its history kept."""
+"""Take a patch out of the queue for a reason, which is checked; the patch's history is kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST: Final = 1000
 
 
 class RetiringError(ContribbotError):
-    """A patch that is still needed, as far as can be seen, is not taken out."""
+    """Raised for a patch that seems to be still needed, and stays in the queue."""
 
     exit_code = ExitCode.NO
 
@@ -58,7 +58,7 @@ def retire(
     if not why:
         why = _of_pull(queue, known, name, connect) or _of_release(queue, name, known, status)
     elif known.reference and not known.ended:
-        # GitHub is not asked: a reason of the person's needs none.
+        # GitHub is not asked: a reason that the person gives needs no proof.
         was_open = f"{known.reference} was open when it was last looked at"
         notes = [f"{was_open}; nothing was closed there, and nobody follows it here"]
     _take_out(queue, patch, why.strip())
@@ -79,7 +79,7 @@ def _refuse_dependents(queue: Queue, name: str) -> None:
 
 
 def _of_pull(queue: Queue, known: Publication, name: str, connect: Connect) -> str:
-    """Return the reason for retiring by the pull request's end; empty without a pull request."""
+    """Return a merged pull request as the reason to retire; empty: none, or closed unmerged."""
     if known.awaited:
         why = f"a pull request from {known.branch} may be open, and is not known yet"
         hint = "run contribbot follow; or give a reason with --why"
@@ -96,14 +96,14 @@ def _of_pull(queue: Queue, known: Publication, name: str, connect: Connect) -> s
         raise RetiringError(f"{name}: {known.reference} was {landing.words}", hint=hint)
     if not landing.upstream:
         return ""
-    # Nobody follows what has left: this is the last that the journal hears of it.
+    # `follow` leaves out retired patches, so the journal notes the last state now.
     reference, why = known.reference, landing.words
     note_state(queue, name, reference, "merged", why=why, head=pull.head)
     return f"{reference} {why}"
 
 
 def _of_release(queue: Queue, name: str, known: Publication, status: ReleaseStatus) -> str:
-    """Return the reason for retiring by the upstream's newest release."""
+    """Return the reason to retire that the newest release gives; refuse if it gives none."""
     there = status(queue, name)
     release, behaviour = f"{there.upstream} {there.against}", there.behaviour
     if there.text is Text.UPSTREAM:
@@ -119,7 +119,7 @@ def _of_release(queue: Queue, name: str, known: Publication, status: ReleaseStat
 
 
 def _take_out(queue: Queue, patch: Patch, why: str) -> None:
-    """Take a patch out of the queue in one change; copies go into its history."""
+    """Take a patch out of the queue in one transaction; its history gets copies of its files."""
     with transaction(queue.folder, f"retire {patch.name}") as change:
         now = load_queue(queue.folder)
         if patch.name not in now.specs or now.patch(patch.name) != patch:
