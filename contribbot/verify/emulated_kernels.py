@@ -1,4 +1,4 @@
-"""The fixtures `kernels` and `target` of a check of `[[emulated]]`, and its record of launches."""
+"""The fixtures `kernels` and `target` of emulated checks, and the records of their launches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES: Final = 20
 
 
 class CompiledCode(Model):
-    """The result of a compile for a target, stored in JSON beside the code object."""
+    """The result of a compile for a target, stored as JSON next to the code object."""
 
     target: str
     shared: int = 0  # bytes of LDS that a launch adds
@@ -37,13 +37,13 @@ class CompiledCode(Model):
 
 
 class NoKernelError(UsageError):
-    """A check is broken: a name in the check fits no kernel, or several kernels."""
+    """A name in a check fits no kernel or several kernels: the check is broken."""
 
     contribbot_broken = True
 
 
 class NamedKernels(Mapping[str, Kernel]):
-    """A code object's kernels by C++ name, by symbol, or by an unambiguous bare name."""
+    """The kernels of a code object, by C++ name, by symbol, or by the bare name of one kernel."""
 
     def __init__(self, found: Mapping[str, Kernel], *, error: str = "") -> None:
         self._found = found
@@ -51,7 +51,7 @@ class NamedKernels(Mapping[str, Kernel]):
         self._error = error
 
     def __contains__(self, name: object) -> bool:
-        """Say whether a kernel has this symbol, or this C++ name with template arguments."""
+        """Return whether a kernel has this symbol, or this C++ name with template arguments."""
         return name in self._found or name in self._titles.values()
 
     def __iter__(self) -> Iterator[str]:
@@ -61,7 +61,7 @@ class NamedKernels(Mapping[str, Kernel]):
         return len(self._found)
 
     def __getitem__(self, name: str) -> Kernel:
-        """Return the kernel with a symbol or C++ name; NoKernelError: no kernel, or several."""
+        """Return the kernel of a symbol or C++ name; NoKernelError: no kernel or several fit."""
         if self._error:
             raise UsageError(f"does not compile: {self._error}")
         if name in self._found:
@@ -85,7 +85,7 @@ _CODE: Final = pytest.StashKey[tuple[str, NamedKernels | None]]()
 
 @pytest.fixture(scope="session")
 def kernels(pytestconfig: pytest.Config) -> NamedKernels:
-    """The compiled kernels of the tree under test."""
+    """The kernels that were compiled from the tree under test."""
     found = pytestconfig.stash[_CODE][1]
     if found is None:
         raise NoKernelError("no kernels: patch.toml names no `compile` for this check")
@@ -94,12 +94,12 @@ def kernels(pytestconfig: pytest.Config) -> NamedKernels:
 
 @pytest.fixture(scope="session")
 def target(pytestconfig: pytest.Config) -> str:
-    """The target that is emulated, such as `gfx942`."""
+    """The emulated target, such as `gfx942`."""
     return pytestconfig.stash[_CODE][0]
 
 
 class _Fixtures:
-    """The values of a check's fixtures, and the record of its launches."""
+    """A plug-in of pytest with the values of a check's fixtures and the record of its launches."""
 
     code: tuple[str, NamedKernels | None]
     record: LaunchRecord
@@ -110,7 +110,7 @@ class _Fixtures:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
-        """Fail a test that passes in spite of a failed launch: the test has not shown its claim."""
+        """Fail a test that passes although a launch failed, because its claim was not shown."""
         __tracebackhide__ = True
         try:
             result = yield
@@ -125,12 +125,12 @@ class _Fixtures:
 
 
 class CodeFolder(_Fixtures):
-    """The code in a folder; `unstored` is called where no kernel that ran wrote to a tensor."""
+    """Loads the code in a folder; calls `unstored` if no kernel that ran wrote to a tensor."""
 
     def __init__(self, folder: Path, unstored: Callable[[], None]) -> None:
         code = CompiledCode.model_validate_json((folder / "code.json").read_bytes())
         content = b"" if code.error else (folder / "code.o").read_bytes()
-        # A line table has many permanent objects: the garbage collector must not visit the objects.
+        # A line table has many objects that stay: the garbage collector need not visit them.
         gc.disable()
         found = load(content) if content else {}
         gc.freeze()
@@ -145,13 +145,13 @@ class CodeFolder(_Fixtures):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Report that kernels ran without a write to a tensor."""
+        """Report kernels that ran without a write to a tensor."""
         if any(kernel.ran for kernel in self._each.values()) and not self.record.stored:
             self._unstored()
 
 
 class Device(_Fixtures):
-    """The emulated GPU in place of `cuda`; reports that no kernel was launched, or none stored."""
+    """Puts the emulated GPU in place of `cuda`; reports that no kernel was launched or wrote."""
 
     def __init__(
         self,
@@ -170,23 +170,23 @@ class Device(_Fixtures):
         self.record = self._gpu.record
 
     def pytest_unconfigure(self) -> None:
-        """Take the GPU away."""
+        """Remove the emulated GPU."""
         self._stack.close()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makemodule(self) -> None:
-        """Raise the error of the emulated GPU before pytest imports a file that needs the GPU."""
+        """Raise the emulated GPU's error before pytest imports a file that needs the GPU."""
         if self._error:
             raise MachineError(self._error)
 
     def pytest_collection_finish(self) -> None:
-        """Discard the launches that happened outside of tests."""
+        """Forget the launches outside of tests."""
         self._gpu.launches, self.record.stored = 0, False
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, exitstatus: int
     ) -> None:
-        """Show the launches of kernels in the form of a `[[compile]]`, if the orders say so."""
+        """Show the launches in the form of a `[[compile]]` entry, if the check's orders say so."""
         shown = self._launches == "always" or (self._launches == "failure" and exitstatus)
         for call in self._gpu.calls[:_MOST] if shown else ():
             terminalreporter.write_sep("-", "launched; as [[compile]] states it")

@@ -1,4 +1,4 @@
-"""The known-good kernel: a child process that gives a device work with a known result."""
+"""Run the known-good kernel: a program that gives a device work with a known result."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     import torch
 
 
-#: Integers that are written to the device and read back: 32 MiB.
+#: The number of integers that are written to the device and read back: 32 MiB.
 _NUMBERS = 8 * 2**20
-#: Small integers, so that results are exact whatever the order of summation, in TF32 too.
-#: Rows and columns of the matrices; entries go up to 15, sums to 512 * 225.
+#: The number of rows and columns of the matrices. Their integers are smaller than 16, so that sums
+#: (at most 512 * 225) are exact in any order of summation, and in TF32.
 _SIDE = 512
 _ENTRIES = 16
 _VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 def say(**facts: object) -> None:
-    """Write one line of the report."""
-    print(json.dumps(facts), flush=True)  # noqa: T201  the parent reads it
+    """Write some facts as one line of the report."""
+    print(json.dumps(facts), flush=True)  # noqa: T201  contribbot reads the lines
 
 
 def fail(kind: str, said: str) -> NoReturn:
@@ -34,8 +34,8 @@ def fail(kind: str, said: str) -> NoReturn:
 
 
 def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
-    """Return torch's first GPU, which must be of the target, and its description."""
-    import torch  # noqa: PLC0415  takes seconds; that step is reported first
+    """Return torch's first GPU, and its description; fail if the GPU is not of the target."""
+    import torch  # noqa: PLC0415  the import takes seconds, and is reported first
 
     this = f"torch {torch.__version__}"
     if torch.version.cuda is None and torch.version.hip is None:
@@ -43,7 +43,7 @@ def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
     if not torch.cuda.is_available():
         # torch.cuda.init raises the driver's reason, which is_available hides.
         try:
-            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no types there
+            torch.cuda.init()  # type: ignore[no-untyped-call]  torch has no type for it
         except (RuntimeError, AssertionError) as error:
             sys.stderr.write(f"{error}\n")
         values = {name: os.environ.get(name, "0").strip() for name in _VISIBLE}
@@ -62,8 +62,8 @@ def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
 
 
 def work(device: torch.device) -> None:
-    """Copy memory and multiply matrices on the device, and compare with the known results."""
-    import torch  # noqa: PLC0415  see chosen
+    """Copy memory, add and multiply on the device, and compare with the processor's results."""
+    import torch  # noqa: PLC0415  as in chosen
 
     say(step="memory")
     numbers = torch.arange(_NUMBERS, dtype=torch.int32)
@@ -83,10 +83,10 @@ def work(device: torch.device) -> None:
 
 
 def main(kind: str, target: str) -> None:
-    """Run all steps of the self-test."""
+    """Run the steps of the self-test, and report each step before it begins."""
     guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
     say(step="import")
-    import torch  # noqa: PLC0415  the step before it is out
+    import torch  # noqa: PLC0415  after the report of the step
 
     runtime = f"HIP {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
     say(step="look", torch=torch.__version__, runtime=runtime if kind == "cuda" else "")

@@ -1,4 +1,4 @@
-"""Where Python finds a tree's files when something runs on it: the tree, a build, an overlay."""
+"""Where a run finds a tree's files: in the tree, in a build, or in an overlay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from contribbot.verify.without_change import without_change
 
 
 def unplaceable(job: Job, what: Check | Bench) -> str:
-    """Return why a tree cannot be put in place for a check or bench; empty: it can."""
+    """Return why a tree cannot be put in place for a check or bench; empty: the tree can be."""
     for package in job.patch.upstream.overlay:
         if _installed(package) is None:
             return f"the Python package {package} is not installed"
@@ -30,7 +30,7 @@ def unplaceable(job: Job, what: Check | Bench) -> str:
 
 
 def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> RunLayout:
-    """Put a tree in place for a check or bench; `copy`: at another path."""
+    """Put a tree in place for a check or bench, and return the layout; `copy`: at another path."""
     folder = job.exported(tree, copy=copy)
     roots = tuple(folder / root for root in job.patch.upstream.python_roots)
     env = builds.product(job, what.build, what.target, tree) if what.build else {}
@@ -38,7 +38,7 @@ def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> Ru
     laid = job.patch.upstream.overlay
     over = functools.partial(_lay_over, job, tree)
     python = (job.overlays.get(f"{tree}{copy or ''}", over).folder,) if laid else roots
-    # Code may read the version of its own package, which is not installed.
+    # Code may read the version of the tree's package, which is not installed.
     version = {"CONTRIBBOT_VERSION": job.patch.pin.tag.removeprefix("v")}
     return RunLayout(tree=folder, python=python, env={**env, **version})
 
@@ -46,7 +46,7 @@ def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> Ru
 def place_without_change(
     job: Job, what: Check | Bench, base: RunLayout, patched: RunLayout
 ) -> RunLayout | None:
-    """Return the patched layout with the base's statements; None: no statement differs."""
+    """Return the patched layout with the base's statements; None: no code or build differs."""
     builds_differ = bool(what.build) and builds.differ(job, what.build, what.target)
     env = builds.product(job, what.build, what.target, job.trees.base) if what.build else {}
     former = {new: old for old, new in renames(job.store, *job.trees.sides).items()}
@@ -78,9 +78,9 @@ def _module(job: Job, path: str, base: Path, patched: Path) -> ast.Module | None
 
 
 def _imported(job: Job, layout: RunLayout, path: str) -> Path:
-    """Return where Python finds a file of the tree: in a build, an overlay or the tree.
+    """Return the path at which Python finds a tree's file: in a build, an overlay or the tree.
 
-    Where the file is not: the last place that Python would look in.
+    For a missing file: the last path at which Python would look.
     """
     file = layout.tree / path
     roots = (layout.tree / root for root in job.patch.upstream.python_roots)
@@ -91,17 +91,17 @@ def _imported(job: Job, layout: RunLayout, path: str) -> Path:
 
 
 def overlay_note(over: str, pin: Pin) -> str:
-    """Return the remark on installed releases below a tree that are not the pin's; empty: none."""
+    """Return a remark on installed releases that differ from the pin's; empty: no such release."""
     return ", ".join(
         f"over {release}, not the pin's"
         for release in filter(None, over.split(", "))
-        # A local label names a build of the release: `+cpu`, `+rocm6.4`.
+        # A local label, such as `+cpu` or `+rocm6.4`, names a build of the release.
         if release.rpartition(" ")[2].partition("+")[0] != pin.tag.removeprefix("v")
     )
 
 
 def _lay_over(job: Job, tree: str) -> Overlay:
-    """Make the overlay of one tree over the installed packages."""
+    """Make the overlay of one tree over the installed packages, and return the overlay."""
     packages, trees, folder = job.patch.upstream.overlay, job.trees, job.fresh_folder()
     of_each = {
         side: {change.path: change for change in changes(job.store, trees.pin_commit, side)}
@@ -111,7 +111,7 @@ def _lay_over(job: Job, tree: str) -> Overlay:
     merged = []
     for package in packages:
         root = _installed(package)
-        assert root is not None  # noqa: S101  `unplaceable` was asked
+        assert root is not None  # noqa: S101  the callers have asked `unplaceable`
         inside = {path for path in touched if path.startswith(f"{package}/")}
         _link(root, folder / package, package, inside)
         for path in sorted(inside):
@@ -129,7 +129,7 @@ def _installed(package: str) -> Path | None:
 
 
 def _link(installed: Path, folder: Path, prefix: str, touched: set[str]) -> None:
-    """Link a package's entries; a folder that holds a touched file becomes a real folder."""
+    """Link a package's entries into a folder; make real folders on the way to touched files."""
     folder.mkdir(parents=True)
     on_the_way = {path.removeprefix(f"{prefix}/").partition("/")[0] for path in touched}
     for entry in installed.iterdir():
@@ -142,7 +142,7 @@ def _link(installed: Path, folder: Path, prefix: str, touched: set[str]) -> None
 
 
 def _write(store: Store, installed: Path, target: Path, pinned: str, change: Change | None) -> bool:
-    """Write the tree's version of a touched file, and return whether a merge was necessary."""
+    """Write the tree's version of a touched file; return whether a merge was necessary."""
     original = store.file(pinned)
     there = installed.read_bytes() if installed.is_file() else None
     content = there if change is None else store.file(change.blob)

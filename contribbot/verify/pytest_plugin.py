@@ -1,4 +1,4 @@
-"""The child process that runs a check: reports each test, and dies with its parent."""
+"""The process that runs a check: it runs pytest, and reports each test into a file."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 #: A shell's exit status for a missing program.
 _NOT_FOUND: Final = 127
-#: Messages of Python, a shell and the loader of shared libraries on a missing module or library,
-#: also in the quoted output of a child process.
+#: Messages of Python, shells and the loader about a missing module, library or program, also in
+#: : the quoted output of a process.
 _NOT_LOADED: Final = re.compile(
     r"(?:^|\\n|^AssertionError: )(?:ModuleNotFoundError|ImportError|SyntaxError): "
     r"|cannot open shared object file|undefined symbol: |invalid ELF header"
@@ -38,25 +38,25 @@ _NOT_LOADED: Final = re.compile(
     r"|where (?:127 = CompletedProcess\(|32512 = <built-in function system>)",
     re.MULTILINE,
 )
-#: Fewer words than in `SIGNATURES`: the patch may mend an error that a library raises.
+#: Fewer words than in `SIGNATURES`, because the patch may mend an error that a library raises.
 _NO_MEMORY: Final = re.compile(
     r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
     r"|Triton Error \[(?:CUDA|HIP)\]: .*out of memory|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED"
     r"|\[Errno 12\] Cannot allocate memory|out of shared memory"
     r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory"
 )
-#: Messages of the CUDA and HIP runtimes on a broken GPU, beside `SIGNATURES`.
+#: Further messages of CUDA and HIP about a broken GPU, which `SIGNATURES` lacks.
 _BROKEN_GPU: Final = re.compile(
     r"uncorrectable ECC error|driver initialization failed|device is unavailable"
 )
-#: pytest's words for a coroutine that no plugin runs.
+#: pytest's message on a coroutine that no plug-in runs.
 _ASYNC: Final = "async def functions are not natively supported"
 
 
 def machine_fault(error: BaseException) -> RunFailure | None:
-    """Return the failure of the machine behind an exception; None: the code is to blame."""
-    # torch reports a lack of memory by a type and by words, and a lack of a device by the words of
-    # the runtime (CUDA, HIP) alone.
+    """Return the fault of the machine that an exception reports; None: the code is to blame."""
+    # torch reports a lack of memory by the type and the message of the exception, and a lost
+    # device only by a message of CUDA or HIP.
     names = {base.__name__ for base in type(error).__mro__}
     if names & {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY.search(str(error)):
         return RunFailure.NO_MEMORY
@@ -67,9 +67,9 @@ def machine_fault(error: BaseException) -> RunFailure | None:
 
 
 def why_broken(error: BaseException, checks: str, trees: Sequence[str]) -> RunFailure | None:
-    """Return why an exception or its causes show nothing of the tree; None: it shows the result."""
+    """Return why an exception shows nothing of the tree; None: the exception shows a result."""
     origins = [*_origins(error)]
-    # A library for checks marks an operation that it does not model.
+    # A library for checks marks its errors about operations that the library does not model.
     if any(getattr(origin, "contribbot_broken", None) == "unmodelled" for origin in origins):
         return RunFailure.UNMODELLED
     kinds = (_kind(origin, checks, trees) for origin in origins)
@@ -84,8 +84,8 @@ def _origins(error: BaseException) -> Iterator[BaseException]:
     if error.__cause__ is not None:
         yield from _origins(error.__cause__)
     elif caught is not None and caught.__traceback__ and not isinstance(error, AssertionError):
-        # The handler itself raised this error in place of the caught error. An error in a fallback
-        # that the handler calls has the same context, and is judged by itself.
+        # The handler itself raised this error in place of the caught error. An error in a
+        # fallback that the handler calls has the same context, but is judged by itself.
         raised = [frame for frame in _frames(error) if not frame.f_locals.get("__tracebackhide__")]
         if raised[-1:] == [caught.__traceback__.tb_frame]:
             yield from _origins(caught)
@@ -138,49 +138,49 @@ def _not_loaded(error: BaseException) -> bool:
     return bool(_NOT_LOADED.search(plain))
 
 
-#: An error message may hold a tensor; a report need not.
+#: The largest number of characters of a reported message, which may quote a whole tensor.
 _LONGEST_MESSAGE = 4000
 
 
 @dataclass(frozen=True)
 class Orders:
-    """The orders of a child beside pytest's arguments, as one JSON file."""
+    """The settings of a run besides pytest's arguments, stored in one JSON file."""
 
-    report: str  # the file of events
+    report: str  # the file for the report
     tree: str  # the folder of the tree
-    python: tuple[str, ...]  # folders for Python's path
-    tools: tuple[str, ...] = ()  # folders before `python`, also for contribbot's own imports
+    python: tuple[str, ...]  # the folders for Python's path
+    tools: tuple[str, ...] = ()  # folders in front of `python`, also for contribbot's own imports
     reason: str = ""  # the reason that the patch states
-    extension: str = ""  # the folder of the check's build
-    code: str = ""  # the folder of an emulated check's compiled code
-    device: str = ""  # the emulated target in place of `cuda`
-    modules: str = ""  # the index of modules that are executed in place of files
-    numbers: bool = False  # whether the check judges numbers
-    attached: bool = False  # whether pytest runs in a user's terminal
-    launches: str = ""  # when the terminal shows launches: `always`, on `failure`, or never
+    extension: str = ""  # the folder of the build that the check loads
+    code: str = ""  # the folder with the compiled code of an emulated check
+    device: str = ""  # the target that is emulated in place of `cuda`
+    modules: str = ""  # the index of the modules that run in place of files
+    numbers: bool = False  # whether the check is a numerics check
+    attached: bool = False  # whether pytest runs in the user's terminal
+    launches: str = ""  # when to show launches: `always`, on `failure`, or never
 
     @classmethod
     def taken_from(cls, file: Path) -> Orders:
-        """Read the orders, and remove the file, so that no check sees it."""
+        """Read the orders from a file, and remove the file, so that no check sees the orders."""
         fields = json.loads(file.read_bytes())
         file.unlink()
         return cls(**fields)
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders that hold the tree's own files."""
+        """The folders with the tree's files."""
         return (self.tree, *self.python, *filter(None, [self.extension]))
 
 
 class _Imports(importlib.abc.MetaPathFinder):
     """Records missing modules, and whether a started program may import further modules."""
 
-    # Attributes, since Python audits events after it has emptied the module.
-    #: Programs that may import Python modules, or start a program that does.
+    # Class attributes: Python still calls the audit hook after it has emptied the module.
+    #: Programs that may import Python modules, or that start such a program.
     _interpreter: Final = re.compile(
         r"python|pytest|\b(?:ba|da|z)?sh\b|\benv\b|torchrun|make|ninja"
     )
-    #: Audit events for the start of a process, beside `subprocess.Popen`.
+    #: Audit events for the start of a process, besides `subprocess.Popen`.
     _starts: Final = re.compile(r"(?:os|pty)\.(?:fork|forkpty|exec|posix_spawn|spawn|system)")
 
     def __init__(self) -> None:
@@ -192,19 +192,19 @@ class _Imports(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> None:
-        """Find nothing: all other finders have found nothing."""
+        """Record a missing module: all other finders have found nothing."""
         if path is None:
             self._absent.add(fullname)
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
         if event == "subprocess.Popen":
-            # A compiler imports nothing.
+            # A compiler imports no Python module.
             self.programs |= bool(self._interpreter.search(f"{arguments[0]} {arguments[1]}"))
         elif self._starts.fullmatch(event):
             self.programs = True
 
     def report(self) -> dict[str, object]:
-        """Return the fields of the last line of a report."""
+        """Return the fields on imports for the last line of the report."""
         libraries = re.findall(r"/site-packages/(\w+)", Path("/proc/self/maps").read_text())
         tops = {name.partition(".")[0] for name in sys.modules}
         spawned = sys.modules.keys() & _SPAWNS
@@ -215,7 +215,7 @@ class _Imports(importlib.abc.MetaPathFinder):
         }
 
 
-#: Modules of multiprocessing that start programs without an event.
+#: Modules of multiprocessing that start programs without an audit event.
 _SPAWNS: Final = frozenset(
     {"multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver"}
 )
@@ -223,10 +223,10 @@ _IMPORTS: Final = _Imports()
 
 
 class Reporter:
-    """Writes each event of the session to the report file, as it happens."""
+    """Writes the events of pytest's session to the report file, as they happen."""
 
     def __init__(self, orders: Orders) -> None:
-        self.__name__ = "contribbot-reporter"  # the plug-in's name for `contribbot.numerics`
+        self.__name__ = "contribbot-reporter"  # as `contribbot.numerics` asks
         self.folders = orders.folders
         self.imports: ImportWatch | None = None
         self._reason, self._numbers = orders.reason, orders.numbers
@@ -235,7 +235,7 @@ class Reporter:
         self._stopped = False
 
     def write(self, **line: object) -> None:
-        """Write one line in the form of `pytest_run.ReportLine`, and flush the file."""
+        """Write one line of the form of `pytest_run.ReportLine` to the file."""
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 
@@ -243,7 +243,7 @@ class Reporter:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Record the tensors and numbers that a numerics check imports from the tree."""
+        """Watch what a numerics check imports from the tree: tensors and numbers."""
         if not self._numbers or not isinstance(collector, pytest.Module):
             return (yield)
         from contribbot.numerics.imports import ImportWatch  # noqa: PLC0415  start-up time
@@ -253,23 +253,23 @@ class Reporter:
             return (yield)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Report the collected tests, so that a test that never ran is missed."""
+        """Report the collected tests, so that a test that never ran is noticed."""
         self.write(collected=[_short(item.nodeid) for item in session.items])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Report which test starts, so that a crash has a name."""
+        """Report the test that starts, so that a crash can be put down to a test."""
         self.write(begun=_short(nodeid))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Report each call of a test, and each other phase that does not pass."""
+        """Report the call of each test, and every other phase that does not pass."""
         report = yield
         if call.when == "call" or report.outcome != "passed":
             line: dict[str, object] = {"ended": (_short(item.nodeid), report.outcome)}
             if report.outcome == "failed":
-                # A test that was expected to fail and passed has no exception.
+                # A test that passes although it was expected to fail has no exception.
                 error = call.excinfo.value if call.excinfo is not None else None
                 line["failed"] = self._explained(item.nodeid, call.when, error)
             self.write(**line)
@@ -278,10 +278,10 @@ class Reporter:
     def pytest_exception_interact(
         self, call: pytest.CallInfo[None], report: pytest.CollectReport | pytest.TestReport
     ) -> None:
-        """Report a file that cannot be collected."""
+        """Report a file that pytest cannot collect."""
         if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
             error = call.excinfo.value
-            # pytest wraps the original error in its own error.
+            # pytest wraps the original error in a CollectError.
             origin = error.__cause__ if isinstance(error, pytest.Collector.CollectError) else None
             self.write(uncollected=self._explained(report.nodeid, "collect", origin or error))
 
@@ -290,7 +290,7 @@ class Reporter:
         if error is None:
             return {**test, "message": ""}
         message = f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
-        # An expression that never ends is stopped here by the run's time limit.
+        # The run's time limit also ends a search for the stated reason that never ends.
         stated = re.search(self._reason, message) and type(error).__name__ in self._reason
         files = [frame.f_code.co_filename for frame in _frames(error)]
         line: dict[str, object] = {**test, "message": _plain(message)}
@@ -300,44 +300,44 @@ class Reporter:
         return {**line, "kind": kind}
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None:
-        """Report the record of a grid's cell; called by `contribbot.numerics`."""
+        """Report the record of a cell of a grid; `contribbot.numerics` calls this method."""
         self.write(cell={**record, "test": _short(nodeid)})
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Note that the session was stopped (Ctrl-C, `pytest.exit`), whatever its status."""
+        """Note that Ctrl-C or `pytest.exit` stopped the session, whatever the exit status."""
         self._stopped = True
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Report that the end was reached."""
+        """Report pytest's exit status and the imports: the session has reached its end."""
         self.write(status=int(exitstatus), stopped=self._stopped, **_IMPORTS.report())
 
     def pytest_unconfigure(self) -> None:
-        """Close the report file, so that no warning about it can hit a check."""
+        """Close the report file, so that no check gets a warning about an open file."""
         self._file.close()
 
 
 def _short(nodeid: str) -> str:
-    """Leave out the folder, which differs from run to run."""
+    """Return a test's id without its folder, which differs from run to run."""
     path, separator, rest = nodeid.partition("::")
     return _plain(Path(path).name + separator + rest)
 
 
 def _plain(text: str) -> str:
-    """Spell out lone surrogates, which JSON readers refuse."""
+    """Return a text with lone surrogates as escapes, because JSON readers refuse them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def main() -> NoReturn:
-    """Run pytest as a separate program: `main ORDERS [PYTEST ARGS]`."""
+    """Run pytest as a new program, which ends with contribbot: `main ORDERS [PYTEST ARGS]`."""
     if descriptor := os.environ.pop("CONTRIBBOT_LIFELINE", ""):
         guard_group(int(descriptor))
     run()
 
 
 def run() -> NoReturn:
-    """Run pytest on the tree, and end with its status."""
+    """Run pytest on the tree, and end with pytest's exit status."""
     limit_files()
-    _IMPORTS.programs = False  # the forks so far were contribbot's own
+    _IMPORTS.programs = False  # all forks so far were contribbot's own
     del os.environ["CONTRIBBOT_PATH"]
     orders = Orders.taken_from(Path(sys.argv.pop(1)))
     if orders.attached:

@@ -1,4 +1,4 @@
-"""One run of one check on one tree: what its child is given, and what came of it."""
+"""One run of one check on one tree: start the process, read its report, return the result."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ from contribbot.verify.runner_fault import runner_fault, signed
 from contribbot.verify.warm import CLIENT, WarmProcesses
 from contribbot.verify.without_change import write_modules
 
-#: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
-#: `src/root`, but in `-I/root/x`, in `../../root/x` and behind the `\\n` of a string that was
-#: printed quoted.
+#: A folder counts only as a whole name: `/root` is neither in `/rootfs` nor in `src/root`, but in
+#: `-I/root/x`, in `../../root/x`, and after a line end that is written as a backslash and n.
 _BEFORE_FOLDER: Final = r"(?:(?<![\w.-])|(?<=-[A-Za-z])|(?<=\\[nrt])|(?<=\.\.))"
 _AFTER_FOLDER: Final = r"(?![\w-]|\.\w)"
 
 
 class Scrub:
-    """Replaces the folders of this machine in a check's output by placeholders."""
+    """Replaces this machine's folders in the output of a check by placeholders."""
 
     def __init__(self, tree: Path, folder: Path, *more: Path) -> None:
         named = [
@@ -51,30 +50,30 @@ class Scrub:
             (str(Path(__file__).parents[2]), "<contribbot>"),
             (str(Path.home()), "<home>"),
         ]
-        # `/` is no folder worth hiding. Of a folder with two names the first counts.
+        # The folder `/` is not hidden. Of a folder's several placeholders, the first is used.
         self._named = {name: text for name, text in reversed(named) if len(name) > 1}
-        # The longest folder first: a folder may lie in another folder.
+        # The longest folder comes first, because a folder may be in another folder.
         names = "|".join(re.escape(name) for name in sorted(self._named, key=len, reverse=True))
         self._pattern = re.compile(f"{_BEFORE_FOLDER}(?:{names}){_AFTER_FOLDER}")
 
     def __call__(self, text: str) -> str:
-        """Return the text with a placeholder for each folder."""
-        # Line by line: a flood of output may be one long line without any folder.
+        """Return a text with a placeholder for each folder."""
+        # Lines are searched one by one: a flood of output may be one line without a folder.
         return "\n".join(
             self._pattern.sub(lambda match: self._named[match[0]], line) if "/" in line else line
             for line in text.split("\n")
         )
 
 
-#: Failures that every further run would repeat.
+#: Failures of a run that another run would repeat.
 _LASTING: Final = frozenset({RunFailure.STOPPED, RunFailure.FIXTURE, RunFailure.EMPTY})
 _STRICT: Final = ConfigDict(strict=True, extra="forbid")
-#: The number of failures that a record holds in full, and the characters of further failures.
+#: The number of failures that a record has in full, and the length of the others' messages.
 _IN_FULL: Final = 20
 _SHORT: Final = 200
-#: Characters of a message that a reason quotes.
+#: The largest number of characters of a message in a reason.
 _LINE: Final = 300
-#: The number of characters of an output in a record; the log file has the whole output.
+#: The number of characters at the end of an output that a record keeps.
 TAIL: Final = 2000
 
 
@@ -96,12 +95,12 @@ class FailedTest:
 
     @property
     def first(self) -> str:
-        """The first line of the message, shortened; the log has the whole message."""
+        """The first line of the message, shortened."""
         line = self.message.partition("\n")[0]
         return line if len(line) <= _LINE else f"{line[:_LINE]}…"
 
     def record(self, reason: str, *, in_full: bool) -> FailureRecord:
-        """Return the failure's record, shortened where the stated reason does not need the rest."""
+        """Return the record of the failure, shortened if the stated reason needs no more of it."""
         message, short = self.message, self.first[:_SHORT]
         if not in_full and bool(re.search(reason, short)) is bool(re.search(reason, message)):
             message = short
@@ -110,32 +109,32 @@ class FailedTest:
 
 @dataclass
 class CheckRun:
-    """The result of a run of a check on a tree."""
+    """The result of one run of a check on a tree."""
 
     passed: list[str] = field(default_factory=list)
     failed: list[FailedTest] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    partly: list[str] = field(default_factory=list)  # tests of which a part was skipped
-    status: int | None = None  # pytest's exit status, when the end was reached
+    partly: list[str] = field(default_factory=list)  # tests with a skipped and a passed part
+    status: int | None = None  # pytest's exit status; None: pytest did not reach its end
     kind: RunFailure | None = None  # the failure of the run as a whole
-    detail: str = ""  # the failure of the run in words
-    #: A known-good kernel passed after the suspected fault: the runner is not to blame.
+    detail: str = ""  # the failure of the run, in words
+    #: Whether a known-good kernel passed after the suspected fault: the runner is not to blame.
     cleared: bool = False
     command: str = ""
     seconds: float = 0.0
-    limit: float = 0.0  # the time limit in seconds
+    limit: float = 0.0  # the limit of the run's seconds
     log: str = ""  # SHA-256 of the output
     tail: str = ""
-    missing: tuple[str, ...] = ()  # the modules that messages name as absent
-    suspicion: RunnerFault | None = None  # a fault that may be the runner's
+    missing: tuple[str, ...] = ()  # modules that messages name as absent
+    suspicion: RunnerFault | None = None  # a fault that may be the runner's fault
     cells: list[CellRecord] = field(default_factory=list)
-    imported: frozenset[str] = frozenset()  # modules, without those below them
-    absent: frozenset[str] = frozenset()  # modules that were not found
+    imported: frozenset[str] = frozenset()  # the imported top-level modules
+    absent: frozenset[str] = frozenset()  # the modules that were not found
     programs: bool = True  # whether other processes may have imported further modules
 
     @property
     def transient(self) -> bool:
-        """Whether another run may have another result."""
+        """Whether another run might have another result."""
         passing = self.kind is not None and self.kind not in _LASTING
         return passing or any(failure.by_machine for failure in self.failed)
 
@@ -147,18 +146,18 @@ class CheckRun:
 
     @property
     def lacked(self) -> bool:
-        """Whether the run ended because this machine's disk or memory was full."""
+        """Whether this machine ended the run, for example by a full disk or a lack of memory."""
         by_machine = self.kind is not None and self.kind.blame is Blame.MACHINE
         return by_machine and self.suspicion is not None
 
     @property
     def ran(self) -> set[str]:
-        """The tests that were executed."""
+        """The tests that ran."""
         return {*self.passed, *(failure.test for failure in self.failed)}
 
     @property
     def outcomes(self) -> dict[str, str]:
-        """The outcome of each test, on which two runs on one tree must agree."""
+        """The outcome of each test, in which two runs on one tree must agree."""
         green = dict.fromkeys(self.passed, "passed") | dict.fromkeys(self.skipped, "skipped")
         return green | {failure.test: "failed" for failure in self.failed}
 
@@ -187,7 +186,7 @@ class CheckRun:
 
 
 def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:
-    """Return the suspected runner fault of a run, or None."""
+    """Return the runner fault that a run's end or messages suggest; None: no such fault."""
     kind = run.kind
     if kind is RunFailure.TIMED_OUT or (kind and kind.blame is Blame.MACHINE):
         hung = kind is RunFailure.TIMED_OUT
@@ -201,13 +200,13 @@ def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:
 
 
 def blamed(*runs: CheckRun) -> RunnerFault | None:
-    """Return the runner fault that made runs unavailable; None: no runner fault."""
+    """Return the runner fault because of which runs are unavailable; None: no runner fault."""
     for run in runs:
         if run.lacked:
             return run.suspicion
         for failure in run.failed:
             if failure.kind and failure.by_machine:
-                # A lack of memory goes before any other sign.
+                # A lack of memory counts more than any other sign.
                 memory = failure.kind is RunFailure.NO_MEMORY
                 sign = None if memory else signed([failure.message])
                 return sign or runner_fault(failure.kind, failure.message)
@@ -215,9 +214,9 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
 
 
 REPORT: Final = "report.jsonl"
-#: pytest's options for the output of a run that nobody watches.
+#: pytest's options for output that goes to a log.
 DISPLAY: Final = ("-q", "--tb=native")
-#: Starts a child: nothing of the tree is on Python's path yet.
+#: The command that starts a check's process, with nothing of the tree on Python's path yet.
 _CHECK_CHILD: Final = (
     sys.executable, "-B", "-P", "-c", "from contribbot.verify.pytest_plugin import main; main()"
 )  # fmt: skip
@@ -236,16 +235,16 @@ def run_check(
     display: Sequence[str] = DISPLAY,
     launches: str = "",
 ) -> CheckRun:
-    """Run a check on a tree; `display`: pytest's options that change nothing but the output."""
+    """Run a check on a tree; `display`: options of pytest that change only the output."""
     checks = lay_out(folder, support)
     argv = [*_options(folder, checks), *display, "--color=no"]
-    # Messages of a GPU's runtime must be out before an abort, and not in pytest's keeping.
+    # An abort must not lose a GPU runtime's messages, which pytest would still hold.
     argv += [] if check.target in HOST_TARGETS else ["--capture=sys"]
     argv += [check.file]
     stated = {**check.env, **env}
     sandbox = None if process.no_sandbox() else folder
     orders = _orders(check, place, stated, folder, attached=False, launches=launches)
-    # A warmed process imports the pin's Triton, and nothing of a tree.
+    # The server of forks imports the pin's Triton, and nothing of a tree.
     path = os.pathsep.join(filter(None, [*map(str, place.tools), process.own_path()]))
     more = {**_child_variables(place), "PYTHONPATH": path}
     variables = child_environment(place, stated, threads=threads, folder=folder, more=more)
@@ -270,16 +269,16 @@ def run_check(
     return run
 
 
-#: The modules of which a warmed process is worth having: torch takes 1.4 seconds.
+#: The modules that a server of forks imports, by the module that a check imports.
 _SHARED: Final = {"torch": ("torch",), "contribbot.numerics": ("torch", "contribbot.numerics")}
-#: The modules that come before the files of an emulated check, in this order.
+#: The modules that an emulated check of compiled code imports first, in this order.
 _GIVEN_CODE: Final = (
     "contribbot.verify.emulated_kernels", "contribbot.emulate.program", "tinygrad.renderer.amd",
 )  # fmt: skip
-#: With torch._dynamo, which a decorator `torch.compile` imports in 1.1 seconds.
+#: Among them torch._dynamo, which the decorator `torch.compile` imports in 1.1 seconds.
 _EMULATOR: Final = ("torch", "torch._dynamo", "contribbot.emulate.torch_device", *_GIVEN_CODE)
 _IMPORT: Final = re.compile(rb"^(?:import|from) +([\w.]+)", re.MULTILINE)
-#: Assignments to environment variables, which may change the effect of a later import.
+#: Changes of environment variables, which may change the effect of a later import.
 _SETS_VARIABLES: Final = re.compile(
     rb"environ(?:\[[^\]\n]+\] *=(?!=)|\.(?:pop|setdefault|update)\b)|\bputenv\("
 )
@@ -288,7 +287,7 @@ _SETS_VARIABLES: Final = re.compile(
 def _shared_imports(
     check: Check, support: Sequence[PatchFile], place: RunLayout
 ) -> tuple[str, ...]:
-    """Return the modules that a check imports and that depend on neither the tree nor the check."""
+    """Return the modules to import before the fork, none of which is the tree's or the check's."""
     before: tuple[str, ...] = ()
     if isinstance(check, EmulatedCheck):
         before = _GIVEN_CODE if check.compile else _EMULATOR
@@ -296,13 +295,13 @@ def _shared_imports(
     tops = {module.partition(".")[0] for module in (*modules, *(("triton",) if before else ()))}
     folders = {Path(folder) for folder in place.python_path.split(os.pathsep) if folder}
     if any((folder / top).exists() for folder in folders - {*place.tools} for top in tops):
-        # The tree's own, which no process outside of a sandbox may import.
+        # The tree has such a module, which only a process in a sandbox may import.
         return ()
     return modules
 
 
 def _own_imports(file: str, support: Sequence[PatchFile]) -> tuple[str, ...]:
-    """Return the modules worth sharing that a check's files import."""
+    """Return the modules to import before the fork, by the imports in a check's files."""
     content = {each.name: each.content for each in support}
     names, pending = set[str](), ["conftest.py", file]
     while pending:
@@ -330,7 +329,7 @@ def run_attached(
     stdout: int | None,
     launches: str,
 ) -> CheckRun:
-    """Run a check on a tree in this terminal."""
+    """Run a check on a tree in this terminal, with pytest's arguments."""
     lay_out(folder, ())
     stated = {**check.env, **env}
     more = {
@@ -363,22 +362,22 @@ def run_attached(
 
 
 def _child_variables(place: RunLayout) -> dict[str, str]:
-    """Return the variables of a child beside the check's variables."""
+    """Return the variables of a check's process that no check states."""
     return {
-        # Installed pytest plug-ins that contribbot does not depend on must not take part.
+        # Installed plug-ins of pytest must not change a run.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        # The sandbox shows the folders that variables name.
+        # The sandbox shows the folders in variables whose names end so.
         "CONTRIBBOT_PATH": place.python_path,
     }
 
 
 def _options(folder: Path, checks: Path) -> list[str]:
-    """Return the options that pytest has in every run."""
+    """Write pytest's configuration, and return the options of every run."""
     configuration = folder / "pytest.ini"
     configuration.write_text("[pytest]\n", encoding="utf-8")
     return [
         "-p", "no:cacheprovider", "-c", str(configuration), "--rootdir", str(checks),
-        # An assertion that fails in a thread fails the test.
+        # A failed assertion in a thread fails the test.
         "-W", "error::pytest.PytestUnhandledThreadExceptionWarning",
     ]  # fmt: skip
 
@@ -392,7 +391,7 @@ def _orders(
     attached: bool,
     launches: str,
 ) -> Path:
-    """Write the orders of a child, and return their file."""
+    """Write the orders for a check's process, and return the file."""
     from contribbot.verify.pytest_plugin import Orders  # noqa: PLC0415  pytest takes a while
 
     variables = {**stated, **place.env}
@@ -421,7 +420,7 @@ def _orders(
 
 
 def lay_out(folder: Path, support: Sequence[PatchFile]) -> Path:
-    """Write the files for a run into the run's folder, and return the folder of the checks."""
+    """Write the files of a run into its folder, and return the folder of the checks."""
     checks = folder / "checks"
     for file in support:
         target = checks / file.name
@@ -440,12 +439,12 @@ def child_environment(
     folder: Path,
     more: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the whole environment of a check or bench on a tree."""
+    """Return all environment variables of a check or bench on a tree."""
     return process.clean_environment(
         {
-            # Checks run side by side: each gets its share of the cores.
+            # Checks run in parallel, each with its share of the cores.
             "OMP_NUM_THREADS": str(threads),
-            # Triton derives TRITON_HOME from HOME at its import, perhaps in a warmed process.
+            # Triton derives TRITON_HOME from HOME at import, perhaps before a fork.
             "TRITON_HOME": str(folder / "home"),
             **stated,
             **place.env,
@@ -454,56 +453,56 @@ def child_environment(
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": os.pathsep.join(filter(None, [place.python_path, process.own_path()])),
             "PYTHONDONTWRITEBYTECODE": "1",
-            # Runs differ in the tree alone.
+            # Two runs must differ in the tree alone.
             "PYTHONHASHSEED": "0",
-            # The output of a check must be out before a crash.
+            # A crash must not lose output.
             "PYTHONUNBUFFERED": "1",
             **more,
         }
     )
 
 
-#: The system's words for a full disk (ENOSPC).
+#: The system's message on a full disk (ENOSPC).
 _NO_SPACE: Final = "No space left on device"
-#: pytest's exit statuses for a session that ran to its end: all passed, some
-#: failed, interrupted, nothing collected.
+#: pytest's exit statuses for a session that reached its end: all tests passed, some failed, the
+#: session was interrupted, no test was collected.
 _PYTEST_ENDS: Final = frozenset({0, 1, 2, 5})
 _INTERRUPTED: Final = 2
 _USAGE: Final = 4
-#: Python's words for a module that is not there.
+#: Python's message on a missing module.
 _ABSENT: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-#: Bytes of a report that is read: a hundred thousand tests fit.
+#: The largest size of a report in bytes: a hundred thousand tests fit.
 _LARGEST: Final = 64 * 2**20
 
 
 class ReportLine(Model):
-    """One line of a child's report, written at the time of the event."""
+    """One line of the report of a check's process, written at the time of the event."""
 
     collected: tuple[str, ...] = ()  # the collected tests
-    uncollected: FailedTest | None = None  # why a file could not be collected
+    uncollected: FailedTest | None = None  # the error of a file that pytest could not collect
     begun: str = ""  # the test that starts
-    #: The outcome of a phase of a test or subtest, and the failure.
+    #: A test or subtest with the outcome of one of its phases.
     ended: tuple[str, Literal["passed", "failed", "skipped"]] | None = None
     failed: FailedTest | None = None
-    cell: CellRecord | None = None  # of a numerics grid
+    cell: CellRecord | None = None  # a cell of a numerics grid
     launched: bool = True  # whether a kernel was launched on the emulated GPU
     stored: bool = True  # whether an emulated kernel wrote to a tensor
-    status: int | None = None  # pytest's exit status, at the end
+    status: int | None = None  # pytest's exit status, in the last line
     imported: Many[str] = ()
     absent: Many[str] = ()
-    programs: bool = True  # whether a started process may import further modules
+    programs: bool = True  # whether a started program may have imported further modules
     stopped: bool = False  # whether the session was stopped by Ctrl-C or `pytest.exit`
 
 
 def read_lines(report: Path) -> tuple[list[ReportLine], bool]:
-    """Return the lines of a child's report, and whether every line is valid."""
+    """Return the lines of a report up to an invalid line, and whether all lines are valid."""
     lines: list[ReportLine] = []
     text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
     try:
         for row in text.splitlines():
             lines.append(ReportLine.model_validate_json(row))  # noqa: PERF401  up to one that is invalid
     except ValidationError:
-        # The child died in the middle of a line, or a check wrote into the report.
+        # The process died while it wrote a line, or a check wrote into the report.
         return lines, False
     return lines, True
 
@@ -515,7 +514,7 @@ def read_report(
     limit: float,
     scrub: Scrub,
 ) -> CheckRun:
-    """Return the run by the child's report and the child's end."""
+    """Return the result of a run from the report and from the end of the process."""
     run = CheckRun(seconds=done.seconds, limit=limit)
     if report.is_file() and report.stat().st_size > _LARGEST:
         run.kind, run.detail = RunFailure.MEDDLED, "reported too much"
@@ -530,7 +529,7 @@ def read_report(
         before = outcomes.get(test)
         if before == "skipped" and outcome == "passed":
             run.partly.append(test)
-        # A failing teardown outweighs a passed call; nothing outweighs a failure.
+        # A failing teardown counts more than a passed call; nothing counts more than a failure.
         if before != "failed":
             outcomes[test] = outcome
     run.passed = [test for test, outcome in outcomes.items() if outcome == "passed"]
@@ -558,10 +557,10 @@ def read_report(
 def _ended_badly(
     run: CheckRun, done: process.Supervised, uncollected: list[FailedTest], test: str, folder: Path
 ) -> tuple[RunFailure, str] | None:
-    """Return the failure that cut a run short, and its words; None: pytest ran to its end."""
+    """Return the failure that ended a run early, in words, too; None: pytest reached its end."""
     ended = run.status == done.returncode and done.returncode in _PYTEST_ENDS
     said = any(_NO_SPACE in failure.message for failure in (*run.failed, *uncollected))
-    # A check may print these words without a full disk.
+    # A check may print these words although the disk is not full.
     full = _NO_SPACE.encode() in done.output and (said or not ended or is_full(folder))
     during = f" in {test}" if test else ""
     signal = process.signal_name(-done.returncode)
@@ -578,7 +577,7 @@ def _ended_badly(
 
 
 def _unlaunched(run: CheckRun, lines: Sequence[ReportLine]) -> tuple[RunFailure, str] | None:
-    """Return the failure of a passing run that used no emulated kernel; None: it used kernels."""
+    """Return the failure of a run whose tests used no emulated kernel; None: no such failure."""
     if run.failed or all(line.launched and line.stored for line in lines):
         return None
     if all(line.launched for line in lines):
@@ -595,7 +594,7 @@ def _unlaunched(run: CheckRun, lines: Sequence[ReportLine]) -> tuple[RunFailure,
 def _unusable(
     run: CheckRun, uncollected: list[FailedTest], tests: Mapping[str, str | None], *, stopped: bool
 ) -> tuple[RunFailure, str] | None:
-    """Return why a finished run shows nothing; None: the run has results."""
+    """Return why a run that reached its end shows nothing; None: the run has results."""
     if uncollected:
         kind = uncollected[-1].kind
         by_machine = uncollected[-1].by_machine

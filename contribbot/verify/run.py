@@ -1,4 +1,4 @@
-"""The work of `contribbot verify`, without a command line."""
+"""The work of `contribbot verify`: verify patches, write records, choose the exit code."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _STAGES: Final = {"", "build", "compile", *ON_HARDWARE}
 
 @dataclass(frozen=True)
 class Done:
-    """The reports and records of a verification."""
+    """The reports of a verification, and the paths of the records."""
 
     reports: list[PatchReport]  # the report of each patch
-    records: dict[str, Path]  # the record of each patch, by name
+    records: dict[str, Path]  # the path of each patch's record, by the patch's name
 
 
 def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) -> None:
-    """Refuse a required target that is neither a usual target nor stated by these patches."""
+    """Raise UsageError for a required target that is not usual and not in any entry."""
     stated = {target for name in names for _, _, target in queue.specs[name].units}
     known = sorted({*stated, "cpu", "cuda", *DEFAULT_TARGETS})
     for need in required:
@@ -74,7 +74,7 @@ def verify_and_record(
     watcher: Watcher,
 ) -> Done:
     """Verify patches, write their records, and add new outcomes to the patches' journals."""
-    # The run and the container of the record are checked before hours of work, not after.
+    # Errors about the CI run or the container must come before hours of work, not after.
     actions_run(), job_container()
     with terminated_as_interrupted():
         verified = verify(queue, names, options=options, watcher=watcher)
@@ -83,7 +83,7 @@ def verify_and_record(
 
 
 def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[str, Path]:
-    """Note each verdict, write the records that are due, and return where each patch's is."""
+    """Note the verdicts, write the records that are due; return each patch's record file."""
     records = {}
     for patch in verified:
         report, statement = patch.report, state_evidence(patch)
@@ -100,8 +100,8 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
         history.note_verified(queue.folder, report.patch, event, ran=not remembered)
         path = record_path(folder, report.patch, this_machine())
         known = judge_record(queue, path) if path.is_file() else None
-        # A record has the time of the work, so that repeated outcomes do not replace the record. A
-        # runner at fault does not replace a record either.
+        # A record has the time of its work: neither repeated outcomes nor a runner at fault
+        # replace the record.
         if known and (remembered or at_fault(report.stages)) and _is_about(known, report):
             records[report.patch] = path
         elif known and report.verdict is Verdict.INCOMPLETE and _proved_before(known):
@@ -112,7 +112,7 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
 
 
 def _proved_before(known: Record) -> bool:
-    """Return whether a stale record proved its patch; an incomplete try keeps such a record."""
+    """Return whether a stale record proved its patch; an incomplete report keeps such a record."""
     proved = known.statement and known.statement.predicate.contribbot.verdict is Verdict.PROVED
     return known.state is State.STALE and bool(proved)
 
@@ -128,7 +128,7 @@ def _is_about(known: Record, report: PatchReport) -> bool:
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """Clean up as on Ctrl-C when CI cancels the job (SIGTERM) or the terminal goes (SIGHUP)."""
+    """End a block as on Ctrl-C if CI cancels the job (SIGTERM) or the terminal closes (SIGHUP)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -146,11 +146,11 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 
 def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCode:
-    """Return the exit code."""
+    """Return the exit code of `verify` from the reports and the required targets."""
     stages = [stage for report in reports for stage in report.stages]
     if any(stage.patch_fault is PatchFault.INVALID for stage in stages):
         return ExitCode.USAGE
-    # An unfinished patch: no entry failed, and no entry could have proved the patch.
+    # A patch is unfinished if no entry failed, and if no entry could have proved the patch.
     if any(stage.patch_fault is PatchFault.UNFINISHED for stage in stages):
         return ExitCode.NO
     targets = this_machine().targets
@@ -162,7 +162,7 @@ def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCo
 
 
 def _denied(report: PatchReport, required: Sequence[str]) -> bool:
-    """Return whether a required target is not proved for another reason than a runner fault."""
+    """Return whether a required target is unproved for another reason than a runner fault."""
     if any(row.stage == "source" and row.outcome is Outcome.UNAVAILABLE for row in report.stages):
         return False  # no stage has looked at the patch
     return not all(is_at_fault(report.stages, need) for need in unmet(report, required))

@@ -1,4 +1,4 @@
-"""Telling a runner's fault from a patch's: words alone decide nothing, a known-good kernel does."""
+"""Tell a runner's fault from a patch's fault by a known-good kernel: messages decide nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _QUOTED: Final = 300
 
 
 class UnavailableError(Exception):
-    """This machine could not do a piece of work: no result for the patch."""
+    """This machine could not do a piece of work, so the patch has no result."""
 
     preflight: PreflightRecord | None = None
 
@@ -34,7 +34,7 @@ class UnavailableError(Exception):
 
 
 class RunnerFaultError(UnavailableError):
-    """The runner is at fault by its pre-flight."""
+    """The pre-flight, a test of the accelerator, found the runner at fault."""
 
     def __init__(self, fault: RunnerFault, preflight: PreflightRecord) -> None:
         super().__init__(f"runner fault ({fault.kind}): {fault.said}", fault)
@@ -42,19 +42,19 @@ class RunnerFaultError(UnavailableError):
 
 
 def signed(texts: Iterable[str]) -> RunnerFault | None:
-    """Return the runner fault of a known message in some texts; None: no known message."""
+    """Return the runner fault that a known message in the texts reports; None: no such message."""
     sign = sign_in(texts)
     return runner_fault(*sign) if sign else None
 
 
 def runner_fault(kind: RunFailure, said: str) -> RunnerFault:
-    """Return a runner fault with the first line of the evidence."""
+    """Return a runner fault with the first line of a text as evidence."""
     line = next((row.strip() for row in said.splitlines() if row.strip()), "nothing was said")
     return RunnerFault(kind=kind, said=line if len(line) <= _QUOTED else f"{line[:_QUOTED]}…")
 
 
 def absence(stage: str, target: str) -> RunnerFault | None:
-    """Return the fault of a runner without its planned GPU, or None."""
+    """Return the fault of a runner that lacks its planned GPU; None: no such fault."""
     why = absent_gpu(target) if stage in ON_HARDWARE else ""
     return runner_fault(RunFailure.NOT_VISIBLE, why) if why else None
 
@@ -64,15 +64,14 @@ def at_fault(results: Iterable[StageResult]) -> bool:
     return any(result.runner_fault is not None for result in results)
 
 
-#: Seconds for a pre-flight, mostly for torch's first import from a cold disk.
+#: The limit in seconds for a pre-flight, mostly for torch's first import from a cold disk.
 TIMEOUT: Final = 180.0
-#: The share of the memory that was free before the proof; with less memory free after a
-#: fault, another program has taken the memory.
+#: With less than this share of the free memory from before, another program has taken memory.
 _TAKEN: Final = 0.5
 
 
 class _SelfTest(BaseModel):
-    """The report of the known-good kernel; a later line overwrites the values of earlier lines."""
+    """The report of the known-good kernel; values in a later line replace earlier values."""
 
     step: str = "start"
     fault: RunFailure | None = None
@@ -88,7 +87,7 @@ class _SelfTest(BaseModel):
 
 @dataclass(frozen=True)
 class Preflight:
-    """The outcome of a run of the known-good kernel."""
+    """The result of a pre-flight: a run of the known-good kernel on a target."""
 
     fault: RunnerFault | None
     record: PreflightRecord
@@ -102,7 +101,7 @@ def fly(
     device: str = "cuda",
     timeout: float = TIMEOUT,
 ) -> Preflight:
-    """Run the known-good kernel on a target."""
+    """Run the known-good kernel on a target, and return the result."""
     drivers = (
         gpu.driver
         for gpu in machine.gpus
@@ -122,7 +121,7 @@ def fly(
     output = done.output.decode("utf-8", "replace")
     lines: dict[str, str | int] = {}
     for row in output.splitlines():
-        with contextlib.suppress(ValueError, TypeError):  # a library's warning
+        with contextlib.suppress(ValueError, TypeError):  # a line may be a library's warning
             lines |= json.loads(row)
     test = _SelfTest.model_validate(lines)
     wrong = _wrong(done, test, output, timeout)
@@ -134,7 +133,7 @@ def fly(
 def _wrong(
     done: process.Supervised, test: _SelfTest, output: str, timeout: float
 ) -> RunnerFault | None:
-    """Return the fault of the runner, or None."""
+    """Return the fault of the runner that the self-test shows; None: the self-test passed."""
     if done.timed_out:
         if test.step in {"start", "import"}:
             return runner_fault(RunFailure.PREFLIGHT, f"torch was not imported after {timeout:g} s")
@@ -144,7 +143,7 @@ def _wrong(
         return None
     sign = signed([output])
     if test.fault is RunFailure.NOT_VISIBLE:
-        # That the driver does not fit is more telling than that torch sees nothing.
+        # A driver that does not fit says more than that torch sees no GPU.
         return (
             sign
             if sign and sign.kind == RunFailure.DRIVER
@@ -160,7 +159,7 @@ def _wrong(
 
 
 class Preflights:
-    """The pre-flights of a run: one for each target, and one after each suspected fault."""
+    """The tests of accelerators: one before a target's first check, one after each suspicion."""
 
     def __init__(self, device: str = "cuda", timeout: float = TIMEOUT) -> None:
         self._device = device
@@ -170,7 +169,7 @@ class Preflights:
         self._last: dict[str, Preflight] = {}
 
     def before(self, target: str, machine: Machine, folder: Callable[[], Path]) -> PreflightRecord:
-        """See that a target can be used; return the record of the pre-flight."""
+        """Test a target at its first use; return the record, or raise RunnerFaultError."""
         with self._lock:
             if target not in self._last:
                 self._last[target] = self._first[target] = self._fly(target, machine, folder)
@@ -183,7 +182,7 @@ class Preflights:
         self, suspect: RunnerFault, target: str, machine: Machine, folder: Callable[[], Path]
     ) -> None:
         """Raise RunnerFaultError if a target is unusable after a suspected fault of the runner."""
-        # If the known-good kernel passes, the check is to blame, and this method returns.
+        # If the known-good kernel passes, the check is to blame, and the method returns.
         with self._lock:
             now = self._fly(target, machine, folder)
             if missing := now.record.not_run:
@@ -206,7 +205,7 @@ class Preflights:
 
 
 def _taken(before: Preflight, now: Preflight) -> RunnerFault | None:
-    """Return the fault that another program has taken the memory since the proof began, or None."""
+    """Return the fault that another program has taken memory meanwhile; None: no such fault."""
     free, freed = now.record.memory_free, before.record.memory_free
     if not freed or free >= _TAKEN * freed:
         return None

@@ -1,4 +1,4 @@
-"""The patched tree without the change: the base's statements under patched names and signatures."""
+"""Merge the base's statements into the patched tree's files, under the patched names."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Source: TypeAlias = str | tuple[list[str], int]
 _Definition: TypeAlias = Function | ast.ClassDef
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS: Final = (*_FUNCTIONS, ast.ClassDef)
-#: Expressions that run code of the tree, or that fail where a name has no value.
+#: Expressions that run code of the tree, or that fail if a name has no value.
 _WORKS: Final = (
     ast.Attribute, ast.Await, ast.BinOp, ast.Call, ast.Compare, ast.Subscript, ast.UnaryOp,
 )  # fmt: skip
 _WORDS: Final = re.compile(r"\w+|[^\w\s]")
-#: The share of words that a renamed definition must have in common with its former text.
+#: The least share of words that a definition must keep to count as renamed.
 _ALIKE: Final = 0.6
 #: A program that runs a script by its path: `python -c PROGRAM SCRIPT ARGUMENTS`.
 _AS_MAIN: Final = """\
@@ -41,7 +41,7 @@ if sys.path[0] == "":
     sys.path[0] = os.path.dirname(sys.argv[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-#: The text of a `sitecustomize.py` on Python's path, for the processes that a check starts.
+#: The text of the `sitecustomize.py` for the Python processes that a check starts.
 _SITECUSTOMIZE: Final = """\
 from contribbot.fallback.start_audit import run_hidden
 from contribbot.verify.without_change import install
@@ -55,8 +55,8 @@ def without_change(
 ) -> ast.Module | None:
     """Return a patched file with the base's statements; None: no statement differs.
 
-    `is_read` says whether another file reads a name: a value that nobody reads is a mere name.
-    A file that the patch removes (`patched` is None) is the base's.
+    `is_read` returns whether another file reads a name: a value that no code reads is a mere name.
+    For a file that the patch removes (`patched` is None), the base's file is returned.
     """
     try:
         old = ast.parse(base)
@@ -73,7 +73,7 @@ def without_change(
 
 
 def _changed_values(old: ast.Module, new: ast.Module) -> set[str]:
-    """Return the names of a module whose values a patch changes, and that the module ignores."""
+    """Return the names whose values a patch changes, and that no code of the module reads."""
     values = [
         {name: ast.dump(part) for part in module.body if _is_value(part) for name in _names(part)}
         for module in (old, new)
@@ -96,14 +96,14 @@ def _read_names(node: ast.AST) -> Iterator[str]:
 
 
 def _reads_itself(node: ast.AST) -> bool:
-    """Return whether a module may read its own values by computed names."""
+    """Return whether a node may read the module's values by computed names."""
     if isinstance(node, ast.Name):
         return node.id == "globals"
     return isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules"
 
 
 def _is_value(statement: ast.stmt) -> bool:
-    """Return whether a statement assigns a value to a name, with calls of builtin types alone."""
+    """Return whether a statement assigns a value to a name, and calls at most builtin types."""
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
         return False
     calls = [node.func for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
@@ -114,7 +114,7 @@ def _is_value(statement: ast.stmt) -> bool:
 
 
 def _merged(old: Sequence[ast.stmt], new: Sequence[ast.stmt], *, fresh: bool) -> list[ast.stmt]:
-    """Return the merged statements of a block; `fresh`: the base lacks the block."""
+    """Return a block's statements with the base's behaviour; `fresh`: the base lacks the block."""
     twice = {name for block in (old, new) for name, count in _definitions(block) if count > 1}
     before, after = _keys(old, twice), _keys(new, twice)
     base, patched = dict(zip(before, old, strict=True)), dict(zip(after, new, strict=True))
@@ -129,7 +129,7 @@ def _merged(old: Sequence[ast.stmt], new: Sequence[ast.stmt], *, fresh: bool) ->
                     result += _named(patched[key], bound, fresh=fresh)
         for key in before[start:end]:
             result.append(_with_base(base[key], patched.get(renames.get(key, key), base[key])))
-            if key in renames:  # the base's statements know the former name alone
+            if key in renames:  # the base's statements use the former name
                 result += _alias(base[key], patched[renames[key]])
     return result
 
@@ -142,7 +142,7 @@ def _definitions(block: Sequence[ast.stmt]) -> list[tuple[str, int]]:
 def _renames(
     base: Mapping[str, ast.stmt], patched: Mapping[str, ast.stmt], twice: Collection[str]
 ) -> dict[str, str]:
-    """Pair, by keys, vanished definitions with the new definitions whose words are most alike."""
+    """Pair vanished definitions with the most similar new definitions; return new by old keys."""
     words = {
         key: Counter(_WORDS.findall(ast.unparse(part)))
         for block, other in ((base, patched), (patched, base))
@@ -170,9 +170,9 @@ def _alias(old: ast.stmt, new: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def _keys(block: Sequence[ast.stmt], twice: Collection[str]) -> list[str]:
-    """Return the keys by which the statements of two blocks pair: a definition's key is its name.
+    """Return the keys by which the statements of two blocks pair: a definition's key has its name.
 
-    Definitions of one name (`twice`: a property and its setter, overloads) pair by their
+    Definitions of the same name (`twice`: a property and its setter, overloads) pair by their
     decorators, then by their order.
     """
     seen = Counter[str]()
@@ -191,7 +191,7 @@ def _keys(block: Sequence[ast.stmt], twice: Collection[str]) -> list[str]:
 
 
 def _with_base(old: ast.stmt, new: ast.stmt) -> ast.stmt:
-    """Return a statement of both trees with the base's behaviour."""
+    """Return a statement of both trees: the patched name and text with the base's behaviour."""
     if isinstance(old, _FUNCTIONS) and isinstance(new, _FUNCTIONS):
         return _function(old, new)
     if isinstance(old, ast.ClassDef) and isinstance(new, ast.ClassDef):
@@ -210,13 +210,13 @@ def _function(old: Function, new: Function) -> Function:
     changed.decorator_list = old.decorator_list
     before, after = _positional(old.args), _positional(new.args)
     follows = after[: len(before)] == before and {*_all(old.args)} <= {*_all(new.args)}
-    # The base's statements need the base's parameters at their places.
+    # The base's statements need the base's parameters at the same positions.
     changed.args = _with_defaults(new.args, old.args) if follows else old.args
     return changed
 
 
 def _split(body: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    """Return the docstring of a body, and the rest."""
+    """Split a body into its docstring and the other statements."""
     number = 1 if body and _is_docstring(body[0]) else 0
     return body[:number], body[number:]
 
@@ -235,7 +235,7 @@ def _positional(arguments: ast.arguments) -> list[str]:
 
 
 def _with_defaults(new: ast.arguments, old: ast.arguments) -> ast.arguments:
-    """Return a signature with the base's defaults, and with defaults for all new parameters."""
+    """Return a patched signature with the base's defaults, and defaults for new parameters."""
     changed, before, after = copy.copy(new), _defaults(old), _defaults(new)
     known = {*_all(old)}
 
@@ -274,7 +274,7 @@ def _names(statement: ast.stmt) -> frozenset[str]:
 
 
 def _named(statement: ast.stmt, bound: Collection[str], *, fresh: bool) -> Iterator[ast.stmt]:
-    """Yield the parts of a statement that the base lacks: the definitions of new names."""
+    """Yield the definitions of a new statement's names, without the statement's behaviour."""
     names = _names(statement)
     future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
     if future or _marks(statement, bound):
@@ -282,7 +282,7 @@ def _named(statement: ast.stmt, bound: Collection[str], *, fresh: bool) -> Itera
     elif not names or names & {*bound}:
         return
     elif isinstance(statement, _FUNCTIONS):
-        # A special method, which Python calls by itself, is behaviour and not just a name.
+        # Python itself calls a special method, which therefore is behaviour and no mere name.
         if fresh or not (statement.name.startswith("__") and statement.name.endswith("__")):
             yield _or_nothing(_emptied(statement), names)
     elif isinstance(statement, ast.ClassDef):
@@ -296,9 +296,9 @@ def _named(statement: ast.stmt, bound: Collection[str], *, fresh: bool) -> Itera
 
 
 def _or_nothing(statement: ast.stmt, names: Collection[str]) -> ast.stmt:
-    """Return a statement that sets its names to None if the statement raises.
+    """Return a statement that sets its names to None if the statement raises an error.
 
-    The statement may call new functions, which do nothing here.
+    The statement may call new functions, whose bodies are empty here.
     """
     decorated = isinstance(statement, _DEFINITIONS) and bool(statement.decorator_list)
     derived = isinstance(statement, ast.ClassDef) and bool(statement.bases)
@@ -313,7 +313,7 @@ def _or_nothing(statement: ast.stmt, names: Collection[str]) -> ast.stmt:
 
 
 def _marks(statement: ast.stmt, bound: Collection[str]) -> bool:
-    """Return whether a statement sets a constant attribute of a name in the base's module."""
+    """Return whether a statement assigns a constant to an attribute of a name in `bound`."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Constant):
         return False
     target = statement.targets[0]
@@ -331,9 +331,9 @@ def _emptied(function: Function) -> Function:
 
 
 def write_modules(folder: Path, modules: Mapping[Path, ast.Module]) -> Path:
-    """Write the modules that a run executes, and the index of them that `install` reads.
+    """Write the modules that a run executes in place of files; return the index for `install`.
 
-    On Python's path, the folder reaches the processes that a check starts.
+    The folder is on Python's path, and so reaches the processes that a check starts.
     """
     folder.mkdir()
     files = {str(path): str(folder / f"{number}.ast") for number, path in enumerate(modules)}
@@ -348,7 +348,7 @@ def write_modules(folder: Path, modules: Mapping[Path, ast.Module]) -> Path:
 
 
 class _Modules:
-    """The modules that are executed in place of files, by the file's path."""
+    """The modules that run in place of files, by the path of the file."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
@@ -359,12 +359,12 @@ class _Modules:
 
     def __getitem__(self, path: str) -> ast.Module:
         if path not in self._modules:
-            # contribbot's own, of this run.
+            # contribbot wrote the file for this run.
             self._modules[path] = pickle.loads(Path(self._files[path]).read_bytes())  # noqa: S301
         return self._modules[path]
 
     def source(self, code: CodeType) -> str:
-        """Return the executed source of a function; empty: the function is not of these files."""
+        """Return the executed source of a function; empty: the function is not in these files."""
         node: ast.AST | None = None
         if code.co_filename in self:
             node = self[code.co_filename]
@@ -376,7 +376,7 @@ class _Modules:
 
 
 class _RemovedFiles:
-    """Finds the modules of files that a patch removes, for the base's statements."""
+    """Finds the modules of files that a patch removes: these modules run the base's statements."""
 
     def __init__(self, modules: _Modules) -> None:
         self._modules = modules
@@ -384,7 +384,7 @@ class _RemovedFiles:
     def find_spec(
         self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a module in the folders of its package, or of Python's path."""
+        """Return the spec of a removed file's module; `path`: the folders of its package."""
         for folder in sys.path if path is None else path:
             stem = os.path.join(folder, name.rpartition(".")[2])  # noqa: PTH118  as loaders name files
             for file, inside in ((f"{stem}/__init__.py", [stem]), (f"{stem}.py", None)):
@@ -396,7 +396,7 @@ class _RemovedFiles:
 
 
 def install(index: str, checks: str) -> None:
-    """Execute modules in place of files; code in `checks` sees the files' own text."""
+    """Run modules in place of files; code in `checks` still reads the files' own text."""
     modules = _Modules(json.loads(Path(index).read_bytes()))
     loader = importlib.machinery.SourceFileLoader
     get_code, open_code = loader.get_code, io.open_code
@@ -406,20 +406,20 @@ def install(index: str, checks: str) -> None:
             return get_code(self, name)
         return compile(modules[self.path], self.path, "exec", dont_inherit=True)
 
-    def opened(path: str) -> IO[bytes]:  # by runpy
+    def opened(path: str) -> IO[bytes]:  # called by runpy
         return (
             io.BytesIO(ast.unparse(modules[path]).encode()) if path in modules else open_code(path)
         )
 
     io.open_code = opened
     arguments = sys.argv or [""]
-    script = os.path.abspath(arguments[0])  # noqa: PTH100  links stay, as loaders name files
-    if script in modules:  # Python would read the script directly
+    script = os.path.abspath(arguments[0])  # noqa: PTH100  a link keeps its name, as in loaders
+    if script in modules:  # Python itself would read this script's file
         options = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
         command = [sys.executable, *options, "-c", _AS_MAIN, script, *arguments[1:]]
-        os.execv(sys.executable, command)  # noqa: S606  the same program, as it was started
+        os.execv(sys.executable, command)  # noqa: S606  the same program, started again
     sys.meta_path.append(_RemovedFiles(modules))
-    # The method is replaced for all loaders, on purpose; typeshed has it in a base class.
+    # The method is replaced for all loaders on purpose; typeshed has the method in a base class.
     loader.get_code = code_without  # type: ignore[method-assign,assignment]  # as said
     for name in ("getsource", "getsourcelines"):
         setattr(inspect, name, _executed(getattr(inspect, name), modules, checks))
@@ -428,12 +428,12 @@ def install(index: str, checks: str) -> None:
 def _executed(
     read: Callable[[object], Source], modules: _Modules, checks: str
 ) -> Callable[[object], Source]:
-    """Give a compiler the executed source of a function, and a check the file's own source."""
+    """Wrap `inspect.getsource`: a compiler gets the executed source, a check the file's source."""
 
     def executed(function: object) -> Source:
         code = getattr(function, "__code__", None)
         text = modules.source(code) if isinstance(code, CodeType) else ""
-        caller = sys._getframe(1)  # noqa: SLF001  nothing public is as cheap
+        caller = sys._getframe(1)  # noqa: SLF001  no public function is as cheap
         while caller.f_code.co_filename in {inspect.__file__, __file__} and caller.f_back:
             caller = caller.f_back
         if not text or Path(caller.f_code.co_filename).is_relative_to(checks):

@@ -1,1 +1,1 @@
-"""The stages of a verification, one file each; `pipeline.STAGES` is their order."""
+"""The stages of a verification, one file each, in the order of `pipeline.STAGES`."""

@@ -1,4 +1,4 @@
-"""Stage `apply`: the patch applies to its base, without a work tree."""
+"""Stage `apply`: apply the patch to its base, in the store and without a work tree."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from contribbot.verify.stages.base import Finding, Inputs, Stage, Unit
 
 
 class ApplyStage(Stage):
-    """Makes the trees in the store: base (the pin with the dependencies), tested base, patched."""
+    """Makes the base (the pin with dependencies), the base with tests, and the patched tree."""
 
     result = ApplyStageResult
     after = ("source",)
 
     def units(self, job: Job) -> list[Unit]:
-        """Return one unit, whose outcome depends on the pin and the patch files alone."""
+        """Return one unit, whose outcome depends only on the pin and the patch files."""
         inputs: Inputs = {
             "pin_commit": job.trees.pin_commit,
             "stack": [[patch.name, patch.digest] for patch in (*job.below, job.patch)],
@@ -33,7 +33,7 @@ class ApplyStage(Stage):
         }
 
         def usable(result: StageResult) -> bool:
-            # The outcome is in the queue's folder, but the objects are in the cache.
+            # The queue's folder keeps the outcome, and the cache keeps the objects.
             trees = _trees(result)
             made = (trees.patched_commit, trees.tested_tree) if trees else ()
             return result.outcome is not Outcome.PASSED or all(map(job.store.has, made))
@@ -41,9 +41,9 @@ class ApplyStage(Stage):
         return [Unit("any", inputs, lambda: _apply(job), usable=usable)]
 
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:
-        """Take the commits and trees over."""
+        """Store the commits and trees in the job."""
         applied, trees = _trees(results[0]), job.trees
-        assert applied is not None  # noqa: S101  of a pass
+        assert applied is not None  # noqa: S101  a pass has trees
         trees.base_commit, trees.base = applied.base_commit, applied.base_tree
         trees.tested = applied.tested_tree
         trees.patched_commit, trees.patched = applied.patched_commit, applied.patched_tree
@@ -54,12 +54,12 @@ def _trees(result: StageResult) -> AppliedTrees | None:
 
 
 def _apply(job: Job) -> Finding:
-    # The store must be locked: a parallel import would remove the new objects as leftovers.
+    # The store must be locked: a parallel import would remove the new objects as unused.
     with job.store.exclusive():
         try:
             return _stack(job)
         except QueueError as error:
-            # A fault of one patch's files must not end the proofs of other patches.
+            # An invalid file of one patch must not end the proofs of other patches.
             reason = f"patches/{job.patch.name}/{error.message}; {error.hint}"
             return Finding(Outcome.FAILED, reason, lasting=False, patch_fault=PatchFault.INVALID)
 
@@ -109,7 +109,7 @@ def _stack(job: Job) -> Finding:
 
 
 def _without_files(job: Job, base: str) -> Finding:
-    """Give the checks of an issue the base alone, as both trees."""
+    """Return a finding with the base as both trees, for a patch that only reproduces a bug."""
     if job.patch.files:
         reason = "it has commits, so `reproduces` is not true: take that out of patch.toml"
         return Finding(Outcome.FAILED, reason, lasting=False, patch_fault=PatchFault.INVALID)
@@ -121,7 +121,7 @@ def _without_files(job: Job, base: str) -> Finding:
 
 
 def series_on(job: Job, commit: str, patch: Patch, pin: Pin) -> Series:
-    """Apply a patch's files on a commit of a pin."""
+    """Apply a patch's files to a commit of a pin, and return the series."""
     scratch = job.fresh_folder()
     return apply_series(job.store, commit, patch.files, pin=pin.title, scratch=scratch)
 
@@ -135,7 +135,7 @@ def _conflict(conflicts: tuple[ConflictSide, ...], prefix: str) -> Finding:
 def with_tests(
     store: Store, patch: Patch, tree: str, *, before: str, after: str, scratch: Path
 ) -> str:
-    """Lay the tests of a patch, and no other file of the patch, over a tree."""
+    """Return a new tree: the given tree with a patch's tests, without the patch's other files."""
     brought = [
         change
         for change in changes(store, before, after)
@@ -149,7 +149,7 @@ def with_tests(
         blob = change.blob
         sides = [store.resolve(f"{side}:{change.path}") for side in (tree, before)]
         if None not in sides and sides[0] != sides[1]:
-            # Where both sides changed a test, the patch's text wins.
+            # Where the tree and the patch changed the same lines of a test, the patch's lines win.
             texts = [store.read(str(side)) for side in (*sides, blob)]
             merged = store.merge_file(texts, scratch=scratch, theirs=True)
             if merged is not None:

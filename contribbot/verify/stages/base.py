@@ -1,4 +1,4 @@
-"""The stage: its work on two trees or on one, and its finding."""
+"""A stage of a verification, its units of work, and their findings and answers."""
 
 from __future__ import annotations
 
@@ -24,68 +24,68 @@ Inputs = dict[str, JsonValue]
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of a unit of work."""
+    """The result of a unit of work."""
 
     outcome: Outcome
     reason: str  # one line
-    details: StageDetails | None = None  # the facts, for the record
-    #: Whether the same inputs give the same outcome again. A crash or a time-out is not lasting,
-    #: and is not remembered.
+    details: StageDetails | None = None  # the facts for the record
+    #: Whether the same inputs give the same outcome again, which is then cached. A crash
+    #: or a time-out is not lasting.
     lasting: bool = True
-    proof: bool = True  # whether a pass from red to green proves the patch alone
-    #: The duration of the work, where that is not the time from start to end (the work may wait
-    #: for other work).
+    proof: bool = True  # whether red to green proves the patch alone
+    #: The duration of the work in seconds; None: the time from start to end. The work may wait for
+    #: other work.
     seconds: float | None = None
     #: Whether the outcome comes from earlier work.
     cached: bool = False
     runner_fault: RunnerFault | None = None
     preflight: PreflightRecord | None = None
     patch_fault: PatchFault | None = None
-    #: The packages on which the outcome depends beside the unit's inputs.
+    #: The packages on which the outcome depends, in addition to the unit's inputs.
     packages: Packages = field(default_factory=Packages)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A piece of work of a stage, with the inputs of its outcome."""
+    """A piece of a stage's work, with the inputs of the outcome."""
 
     target: str  # the hardware that the work needs, or `any`
-    #: The inputs of the outcome, beside tool and machine; None: the work is done every time.
+    #: The inputs of the outcome, without tool and machine; None: the work is done every time.
     inputs: Mapping[str, JsonValue] | None
-    work: Callable[[], Finding]  # runs in a worker thread
-    label: str = ""  # the name in messages; empty where the stage has one unit
-    missing: str = ""  # why this machine cannot do the work, or empty
-    limit: float = 0.0  # the time limit in seconds: longer work has a higher limit
-    #: Makes an intermediate product, which changes less often than `inputs`, and by which an
-    #: outcome may be remembered, too. None: no product.
+    work: Callable[[], Finding]  # called in a thread
+    label: str = ""  # the name in messages; empty if the stage has one unit
+    missing: str = ""  # why this machine cannot do the work; empty: it can
+    limit: float = 0.0  # the time limit in seconds; units with a high limit begin first
+    #: Makes an intermediate product and returns its inputs, which change less often than `inputs`.
+    #: The outcome is also cached under the product's inputs. None: no product.
     product: Callable[[], Mapping[str, JsonValue] | None] = lambda: None
-    #: Whether a remembered outcome can still be used.
+    #: Whether a cached outcome can still be used.
     usable: Callable[[StageResult], bool] = lambda _result: True
 
 
 @dataclass(frozen=True)
 class TreeAnswer:
-    """The outcome of an entry on one tree, and the reason."""
+    """The answer of an entry on one tree, with the reason."""
 
     says: Says
     why: str
-    lasting: bool = True  # as in `Finding`
+    lasting: bool = True  # whether the same tree gives the same answer, as in `Finding`
     log: str = ""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A fail-to-pass entry as a question to one tree."""
+    """A fail-to-pass entry, which can be run on one tree without the patch."""
 
     label: str  # the name in messages
-    target: str  # the hardware, or `any`
+    target: str  # the hardware that the entry needs, or `any`
     ask: Callable[[Job, str], TreeAnswer]
-    tools: Inputs = field(default_factory=dict)  # the inputs of the answer beside the tree
-    paths: Sequence[str] = ()  # the files of the tree that the entry names
+    tools: Inputs = field(default_factory=dict)  # the inputs of the answer, without the tree
+    paths: Sequence[str] = ()  # the paths of the tree that the entry names
 
 
 def unavailable(error: UnavailableError) -> Finding:
-    """Return the finding of work that this machine could not do."""
+    """Return the finding for work that this machine could not do."""
     return Finding(
         Outcome.UNAVAILABLE,
         str(error),
@@ -96,11 +96,11 @@ def unavailable(error: UnavailableError) -> Finding:
 
 
 class Stage(abc.ABC):
-    """A kind of proof. A new stage is a file, a row in the registry, and a test."""
+    """A kind of proof. A new stage needs a file, a row in `pipeline.STAGES`, and a test."""
 
-    #: The type of the stage's outcomes, which holds the stage's name.
+    #: The type of the stage's results, which has the stage's name.
     result: type[StageResult]
-    #: Stages that must have passed before this stage.
+    #: The stages that must have passed before this stage.
     after: tuple[str, ...] = ("apply",)
 
     @property
@@ -110,14 +110,14 @@ class Stage(abc.ABC):
 
     @abc.abstractmethod
     def units(self, job: Job) -> list[Unit]:
-        """Return the stage's units of work; called after the end of the stages in `after`."""
+        """Return the units of the stage; called when the stages in `after` have ended."""
 
-    def probes(self, patch: Patch) -> Iterable[Probe]:  # noqa: ARG002  most have none
-        """Return the fail-to-pass entries, for a tree without the patch."""
+    def probes(self, patch: Patch) -> Iterable[Probe]:  # noqa: ARG002  most stages have none
+        """Return the probes of the fail-to-pass entries, for a tree without the patch."""
         return ()
 
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:  # noqa: B027  optional
-        """Store the facts in the stage's results that later stages need."""
+        """Store facts from the stage's results in the job, for later stages."""
 
 
 def is_red(entry: Stated) -> bool:
@@ -126,14 +126,14 @@ def is_red(entry: Stated) -> bool:
 
 
 def absent(path: str) -> TreeAnswer:
-    """Return the answer for an entry whose file the release lacks."""
+    """Return the answer of an entry that names a file which the release lacks."""
     return TreeAnswer(Says.OTHER, f"{path} is not there, and git knows of no file that it became")
 
 
 def answer(
     entry: Stated, problems: Sequence[str], *, good: str, lacking: str, crash: str, log: str = ""
 ) -> TreeAnswer:
-    """Return the answer of one tree by a lack of this machine, a crash, or the tree's problems."""
+    """Return the answer of a tree, from the machine's lack, a crash, or the tree's problems."""
     if lacking or crash:
         says = Says.CANNOT if lacking else Says.OTHER
         return TreeAnswer(says, lacking or crash, lasting=False, log=log)

@@ -1,4 +1,4 @@
-"""Stage `bench`: the speed of base and patched tree, measured in turns, against a claim."""
+"""Stage `bench`: measure the speed of base and patched tree in turns, and judge the claim."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from contribbot.verify.pytest_run import TAIL, Scrub, child_environment, lay_out
 from contribbot.verify.runner_fault import runner_fault, signed
 from contribbot.verify.stages.base import Finding, Inputs, Stage, Unit
 
-#: The largest number of bytes of a side's output.
+#: The largest number of bytes that are read of a side's output.
 _OUTPUT: Final = 16 * 2**20
 _THREADS: Final = re.compile(r"[1-9][0-9]{0,3}")
-#: Variables that make times repeatable; an entry's `env` may override them.
+#: Variables that make times repeatable, unless an entry's `env` overrides a variable.
 STEADY: Final = {
-    # Some OpenMP runtimes keep idle threads spinning for 200 ms, into the other side's turn.
+    # Some OpenMP runtimes let idle threads spin for 200 ms, into the other tree's turn.
     "KMP_BLOCKTIME": "1",
-    # glibc gives large blocks back to the kernel and takes them again, or keeps them,
-    # depending on sizes and order: equal work was seen to differ five times by page faults
-    # alone. With these variables glibc keeps its blocks (mallopt(3)).
+    # By default glibc may give large blocks back to the kernel and take new blocks, depending on
+    # sizes and order: equal work was seen to differ five times by page faults alone. With these
+    # variables glibc keeps its blocks (mallopt(3)).
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
-    # Without this variable, torch.compile leaves processes beside the measured process.
+    # By default torch.compile leaves processes that run in parallel with the measured process.
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 
 
 class BenchStage(Stage):
-    """Measures each bench file in two children, with nothing else of this run at work."""
+    """Measures each bench file in two processes, while this command does nothing else."""
 
     result = BenchStageResult
 
@@ -65,7 +65,7 @@ def _unit(job: Job, entry: Bench) -> Unit:
         "installed": installed_digest(),
         "bench": entry.model_dump_json(),
         "checks": digest_of(job.patch.files_for(entry)),
-        # However many checks run side by side: a bench has the machine for itself.
+        # A bench has the whole machine, whatever the number of parallel checks.
         "threads": _threads(job, entry),
     }
     missing = str(missing_here(job.machine, entry) or unplaceable(job, entry))
@@ -79,11 +79,11 @@ def _threads(job: Job, entry: Bench) -> int:
 
 
 def _run(job: Job, entry: Bench) -> Finding:
-    """Measure and judge."""
+    """Test the accelerator if needed, measure both trees, and return the finding."""
     preflight = None
     if entry.target not in HOST_TARGETS:
         preflight = job.preflights.before(entry.target, job.machine, job.fresh_folder)
-    # Builds come before the machine falls quiet.
+    # Builds are looked up before the measurement, in which nothing else may run.
     base, patched = (_Spot(job, entry, tree) for tree in job.trees.sides)
     return _measure(job, entry, base, patched, preflight)
 
@@ -106,7 +106,7 @@ def _measure(
             suspect = suspicion(result, outcome, reason, lasting=lasting, outputs=outputs)
             if suspect is not None:
                 job.preflights.after(suspect, entry.target, job.machine, job.fresh_folder)
-                # A sound GPU may have too little memory; any other failure is the bench's own.
+                # A sound GPU may have too little memory; other failures come from the bench.
                 if outcome is Outcome.UNAVAILABLE and suspect.kind is RunFailure.NO_MEMORY:
                     fault = suspect
     if meddled := job.altered(job.trees.base) or job.altered(job.trees.patched):
@@ -144,7 +144,7 @@ def _measure(
 def suspicion(
     result: BenchResult, outcome: Outcome, reason: str, *, lasting: bool, outputs: Iterable[str]
 ) -> RunnerFault | None:
-    """Return the suspected runner fault of a bench on a GPU, or None."""
+    """Return the suspected runner fault of a bench on a GPU; None: no suspicion."""
     if outcome is Outcome.UNAVAILABLE:
         return signed(result.words)
     if outcome is not Outcome.FAILED or lasting:
@@ -154,7 +154,7 @@ def suspicion(
 
 
 def _cases(result: BenchResult, base: _Spot, patched: _Spot) -> tuple[BenchCase, ...]:
-    """Return the cases for the record, without this machine's folders in the messages."""
+    """Return the record's cases; this machine's folders are left out of the messages."""
     records = map(case_record, result.cases)
     return tuple(
         record.model_copy(update={"text": patched.scrub(base.scrub(record.text))})
@@ -163,7 +163,7 @@ def _cases(result: BenchResult, base: _Spot, patched: _Spot) -> tuple[BenchCase,
 
 
 class _Spot:
-    """The folder, the layout and the environment of one side."""
+    """The folder, the environment and the output of a bench on one tree."""
 
     def __init__(self, job: Job, entry: Bench, tree: str) -> None:
         where = place(job, entry, tree)
@@ -182,18 +182,18 @@ class _Spot:
         self.scrub = Scrub(where.tree, folder, *where.python)
 
     def side(self, name: str) -> BenchSide:
-        """Return the arguments for the child of this side."""
+        """Return the arguments for the measuring process of this tree."""
         return BenchSide(name, self._checks, self._env, self._log)
 
     def output(self) -> str:
-        """Return the output of this side, without this machine's folders."""
+        """Return the output on this tree, without this machine's folders."""
         if not self._log.is_file():
             return ""
         with self._log.open("rb") as file:
             return self.scrub(file.read(_OUTPUT).decode("utf-8", "replace"))
 
     def record(self) -> OutputLog:
-        """Keep the output, and return the record of this side."""
+        """Write the output to the log folder, and return the record of the output."""
         text = self.output()
         return OutputLog(
             command=self.scrub(process.describe(["python", *arguments(self._file)])),

@@ -1,4 +1,4 @@
-"""Stage `build`: what checks load is compiled, from the base and from the patched tree."""
+"""Stage `build`: compile the libraries that checks load, from the base and the patched tree."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from contribbot.verify.stages.base import (
     is_red,
 )
 
-#: The time limit of an extension's build in seconds, where the patch states no limit.
+#: The time limit of an extension's build in seconds, if the patch states no limit.
 _PATIENCE: Final = 1800.0
 _BECAME: Final = {
     Outcome.FAILED: "failed",
@@ -77,7 +77,7 @@ class BuildStage(Stage):
 
 
 def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
-    """Build a product from one tree, and leave the product where checks look for it."""
+    """Build a product from one tree for the checks of this job; return the tree's answer."""
     if missing := missing_for(job, build, target):
         return TreeAnswer(Says.CANNOT, str(missing), lasting=target not in job.machine.targets)
     plan = BuildPlan.of(job, build, target, tree)
@@ -103,20 +103,20 @@ def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """The recipe of a build from one tree."""
+    """The recipe of one build from one tree."""
 
     build: Build
     target: str
     tree: str
     key: str  # the digest of the product's inputs
-    absent: str  # a path that the build names and the tree lacks, or empty
+    absent: str  # a path that the build names and the tree lacks; empty: the tree has all paths
     how: BuildTools | BuildRecipe  # the tools for an extension, or the upstream's recipe
-    #: Whether the upstream's own hipify step comes first; otherwise cpp_extension hipifies.
+    #: Whether the upstream's hipify step runs first; otherwise torch's cpp_extension hipifies.
     hipified: bool
 
     @classmethod
     def of(cls, job: Job, build: Build, target: str, tree: str) -> BuildPlan:
-        """Make the plan for a build that this machine can do."""
+        """Return the plan of a build that this machine can do."""
         recipe, inputs, hipified = job.patch.upstream.build, None, False
         how = (build.way == "full" and recipe) or build_tools(target, job.machine)
         if isinstance(how, BuildRecipe):
@@ -141,7 +141,7 @@ def _hipified_first(job: Job, tools: BuildTools) -> bool:
 
 
 def missing_for(job: Job, build: Build, target: str) -> Lack | None:
-    """Return the lack of this machine for a build."""
+    """Return what this machine lacks for a build; None: the machine lacks nothing."""
     upstream = job.patch.upstream
     if target not in job.machine.targets:
         return Lack(what=f"no {target} on this machine")
@@ -149,7 +149,7 @@ def missing_for(job: Job, build: Build, target: str) -> Lack | None:
         return missing
     if build.way == "full":
         recipe = upstream.build
-        # A release's archive may hold a part of the repository only.
+        # The archive of a release may lack a part of the repository.
         path = builds.absent_path(job.store, job.trees.base, recipe) if recipe else ""
         what = f"the pinned tree has no {path}, which the recipe of {upstream.name} needs"
         return Lack(what=what) if path else None
@@ -164,7 +164,7 @@ def _unit(job: Job, build: Build, target: str) -> Unit:
     plans = [BuildPlan.of(job, build, target, tree) for tree in job.trees.sides]
 
     def usable(result: StageResult) -> bool:
-        # The outcome is remembered with the queue, the products live in the cache.
+        # The queue's folder keeps the outcome, and the cache keeps the products.
         return all(
             build_cache.find_product(key) is not None for key in _product_keys(result) if key
         )
@@ -202,28 +202,28 @@ def _details(plan: BuildPlan, base: BuildRecord, patched: BuildRecord) -> BuildD
 class BuildSide:
     """The result of a build from one tree."""
 
-    product: build_cache.Product | None = None  # the product, or None
-    error: str = ""  # the fault of the tree, in one line
+    product: build_cache.Product | None = None  # the product; None: the build failed
+    error: str = ""  # the tree's fault in one line; empty: no fault
     absent: str = ""  # a path that the build names and the tree lacks
-    lacking: str = ""  # the lack of this machine
-    crash: str = ""  # how a compiler crashed
-    reused: bool = False  # whether the product comes from an earlier build
+    lacking: str = ""  # what this machine lacks; empty: nothing
+    crash: str = ""  # how a compiler crashed; empty: no crash
+    reused: bool = False  # whether an earlier build made the product
     seconds: float = 0.0  # the duration of the build, or of the earlier build
     log: str = ""  # SHA-256 of the whole output
     tail: str = ""
 
     @property
     def wrong(self) -> str:
-        """The fault of the tree, in one line; or empty."""
+        """The tree's fault in one line; empty: no fault."""
         return self.error or (f"it has no {self.absent}" if self.absent else "")
 
     @property
     def transient(self) -> bool:
-        """Whether another build may have another result."""
+        """Whether another build might have another result."""
         return bool(self.lacking or self.crash)
 
     def record(self, name: str) -> BuildRecord:
-        """Return the record of this side."""
+        """Return the record of the build from this tree."""
         product = self.product
         return BuildRecord(
             passed=(name,) if product else (),
@@ -239,14 +239,14 @@ class BuildSide:
 
 
 def build_side(job: Job, plan: BuildPlan) -> BuildSide:
-    """Build one tree, unless its product is in the cache; runs in `children`."""
+    """Build from one tree unless the cache has the product; called in a thread of `children`."""
     if plan.absent:
         return BuildSide(absent=plan.absent)
     sides: list[BuildSide] = []
 
     def build(into: Path) -> build_cache.CachedBuild | None:
         folder = job.fresh_folder()
-        # The slot is taken here: a wait for another process's build must not block a bench.
+        # The slot is taken inside: a wait for another process's build must not block a bench.
         with job.slots.busy():
             run = _run_recipe if isinstance(plan.how, BuildRecipe) else _compile
             ran, made = run(job, plan, folder, into)
@@ -265,7 +265,7 @@ def build_side(job: Job, plan: BuildPlan) -> BuildSide:
         raise
     except MachineError as error:
         check_stopping()
-        # Another contribbot holds the build's lock for too long, or git could not export.
+        # Another contribbot holds the lock of the build for too long, or git could not export.
         return BuildSide(lacking="; ".join(filter(None, (error.message, error.hint))))
     if sides:
         return replace(sides[0], product=product)
@@ -279,9 +279,9 @@ _Made = tuple[Ran, build_cache.CachedBuild]
 
 
 def _run_recipe(job: Job, plan: BuildPlan, folder: Path, into: Path) -> _Made:
-    """Run the upstream's own recipe in a copy of the tree."""
+    """Run the upstream's recipe in a copy of the tree; return the outcome and the product."""
     recipe = plan.how
-    assert isinstance(recipe, BuildRecipe)  # noqa: S101  `build_side` asked
+    assert isinstance(recipe, BuildRecipe)  # noqa: S101  `build_side` has checked the type
     ran = builds.run_recipe(
         recipe,
         store=job.store,
@@ -302,9 +302,9 @@ def _run_recipe(job: Job, plan: BuildPlan, folder: Path, into: Path) -> _Made:
 
 
 def _compile(job: Job, plan: BuildPlan, folder: Path, into: Path) -> _Made:
-    """Compile the changed kernels alone, hipified where that comes first."""
+    """Compile the sources of an extension, after the hipify step if the plan says so."""
     build, tools, made = plan.build, plan.how, None
-    assert isinstance(tools, BuildTools)  # noqa: S101  `build_side` asked
+    assert isinstance(tools, BuildTools)  # noqa: S101  `build_side` has checked the type
     library = build_cache.CachedBuild(0, "", extension="extension.so")
     if plan.hipified:
         recipe = job.patch.upstream.hipify
@@ -335,7 +335,7 @@ def _compile(job: Job, plan: BuildPlan, folder: Path, into: Path) -> _Made:
 
 
 def judge_build(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Outcome, str]:
-    """Return the outcome of a build, and the reason in one line."""
+    """Return the outcome of a build from both trees, and the reason in one line."""
     outcome, reason = _judge_sides(build, base, patched)
     sides = (("base", base), ("patched tree", patched))
     reused = " and ".join(name for name, side in sides if side.reused)
@@ -368,11 +368,11 @@ def _judge_sides(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Out
     return (Outcome.FAILED, wrong) if wrong else (Outcome.PASSED, good)
 
 
-# The products of the stage, for checks that load a product.
+# The functions below serve checks that load a product.
 
 
 def obstacle(job: Job, name: str, target: str) -> str:
-    """Return why a build has no products; empty: it has products."""
+    """Return why a build has no products for a target; empty: the build has products."""
     result = _result(job, name, target)
     if result is None:
         return f"its build {name} is not made for {target}"
@@ -382,7 +382,7 @@ def obstacle(job: Job, name: str, target: str) -> str:
 
 
 def identity(job: Job, name: str, target: str) -> list[str]:
-    """Return the keys of the products on which a check that loads a build depends."""
+    """Return the keys of a build's two products, on which a check that loads the build depends."""
     result = _result(job, name, target)
     return _product_keys(result) if result else []
 

@@ -1,4 +1,4 @@
-"""Stage `compile`: kernels for AMD targets, on the base and on the patched tree."""
+"""Stage `compile`: compile kernels for AMD targets, from the base and the patched tree."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from contribbot.verify.stages.hipify import hipified, is_source, sources_of
 
 
 class CompileStage(Stage):
-    """Compiles each entry for each of its targets, once per tree, and compares the listings."""
+    """Compiles each entry for each target from both trees, and compares the listings."""
 
     result = CompileStageResult
 
@@ -74,7 +74,7 @@ class CompileStage(Stage):
 
 
 def _ask(entry: Compile, target: str, job: Job, tree: str) -> TreeAnswer:
-    """Return whether one tree's kernel compiles as the entry expects, as an answer."""
+    """Return the answer of one tree: whether its kernel compiles as the entry expects."""
     using = hip_toolchain(target)
     if missing := missing_for(job, entry, using):
         return TreeAnswer(Says.CANNOT, str(missing))
@@ -105,7 +105,7 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
 
 
 def inputs_of(job: Job, entry: Compile, using: Toolchain | Lack) -> Inputs:
-    """Return the inputs of the code of both sides."""
+    """Return the inputs on which the compiled code of both trees depends."""
     upstream, hipify = job.patch.upstream, job.patch.spec.hipify
     library = device_library(using) if isinstance(using, Toolchain) else None
     return {
@@ -125,7 +125,7 @@ def inputs_of(job: Job, entry: Compile, using: Toolchain | Lack) -> Inputs:
 def toolchain_of(
     patch: Patch, entry: Compile, using: Toolchain | Lack, sides: Iterable[Compiled] = ()
 ) -> ToolchainRecord:
-    """Return the record of the compiler, its assembler and its device library."""
+    """Return the record of the compiler, the assembler and the device library."""
     compiler: dict[str, str] = {}
     if isinstance(using, Toolchain):
         compiler = {"assembler": using.name, "identity": using.identity}
@@ -139,7 +139,7 @@ def toolchain_of(
 def missing_for(
     job: Job, entry: Compile, using: Toolchain | Lack, *, listing: bool = True
 ) -> Lack | None:
-    """Return the lack of this machine for a unit."""
+    """Return what this machine lacks for an entry; None: the machine lacks nothing."""
     upstream = job.patch.upstream
     missing = missing_compile(job.patch, entry, using, listing=listing)
     hipified_first = entry.kind == "hip" and is_source(upstream.hipify, entry.source)
@@ -161,7 +161,7 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lack) -> 
         judgement.outcome,
         judgement.reason,
         details_of(entry, target, base, patched, judgement, toolchain=toolchain),
-        # A tool that is missing on this machine may be installed before the next run.
+        # A tool that this machine lacks may be installed before the next run.
         lasting=judgement.lasting and judgement.outcome is not Outcome.UNAVAILABLE,
         proof=judgement.proof,
         seconds=sum(side.seconds for side in (base, patched) if not side.cached),
@@ -171,18 +171,18 @@ def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lack) -> 
 
 @dataclass(frozen=True)
 class CompiledSide:
-    """One tree, compiled: its listing or its code object, or how the compile failed."""
+    """The result of a compile from one tree: a listing, a code object, or a failure."""
 
     result: Compiled
     content: bytes = b""
-    shared: int = 0  # bytes of LDS that a launch adds to the kernel's own
+    shared: int = 0  # bytes of LDS that a launch adds to the kernel's LDS
 
 
 def compile_side(
     job: Job, entry: Compile, target: str, using: Toolchain | Lack, tree: str, *,
     loaded: bool = False,
 ) -> CompiledSide:  # fmt: skip
-    """Compile one side into a listing, or into a code object (`loaded`); runs in `children`."""
+    """Compile one tree to a listing or, if `loaded`, a code object; called in `children`."""
     if isinstance(using, Lack):
         return CompiledSide(Compiled(missing=str(using)))
     result, content, shared = Compiled(), b"", 0
@@ -205,12 +205,12 @@ def compile_side(
         except CompileError as error:
             return CompiledSide(error.result)
         if isinstance(source, TritonSource) and (meddled := job.altered(tree)):
-            # Other units saw a changed tree after this compile.
+            # Other units use the changed tree after this compile.
             trouble = f"wrote into the tree: {meddled}"
             return CompiledSide(Compiled(crashed=trouble, command=result.command))
         if result.log and not result.cached:
             job.keep_log((folder / LISTING).read_text("utf-8"))
-        # The log of a recalled result may be gone.
+        # The log of a cached result may be gone.
         if not (result.log and log_path(job.logs, result.log).is_file()):
             result = result.model_copy(update={"log": ""})
         return CompiledSide(result, content, shared)
@@ -251,13 +251,13 @@ def _hip_source(job: Job, entry: Compile, tree: str) -> tuple[HipSource, Hipifie
         if made.trouble:
             raise CompileError(error=f"hipify: {made.trouble}")
         if entry.source not in made.outputs:
-            # Not even missed: behind a link to a folder, where git lists nothing.
+            # A source behind a link to a folder has no output: git does not list the source.
             lacking = made.missing.get(entry.source, f"output for {entry.source}")
             raise CompileError(error=f"hipify: no {lacking}")
         path = made.files[entry.source]
     include: list[Path] = []
     for root in dict.fromkeys((*upstream.compile.include, *entry.include)):
-        # A rewritten source comes before its original.
+        # The include path has the rewritten folder in place of the original folder.
         rewritten = made is not None and (made.folder / root).is_dir()
         include.append((made.folder if made and rewritten else exported) / root)
     source = HipSource(

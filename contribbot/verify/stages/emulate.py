@@ -1,4 +1,4 @@
-"""Stage `emulate`: checks of kernels whose code for an AMD GPU a processor executes."""
+"""Stage `emulate`: checks of kernels whose AMD GPU code runs on a processor."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _UNCHANGED: Final = (
     "the kernels are the base's, instruction by instruction, so that no result can differ: state it"
     " as pass-to-pass, and have a check of `[[checks]]` fail on what calls them"
 )
-#: The packages that decide, beside the tree, about an emulated GPU's results.
+#: The packages that, besides the tree, decide the results of an emulated GPU.
 _EMULATED_BY: Final = ("torch", "triton", "tinygrad")
 
 
 class EmulateStage(Stage):
-    """Runs each `[[emulated]]` for each of its targets, once per tree."""
+    """Runs each `[[emulated]]` entry for each target, on the code of both trees."""
 
     result = EmulateStageResult
 
@@ -108,20 +108,20 @@ def _unit(job: Job, check: EmulatedCheck) -> Unit:
 
 
 def _tools(job: Job, check: EmulatedCheck) -> Inputs:
-    """Return the inputs of a check that launches kernels, beside the packages that are imported."""
-    # Of packages the check imports Triton, but not the compiler for the emulator's own code.
+    """Return the inputs of a check that launches kernels, without the packages that it imports."""
+    # The check imports the package of Triton, but not the compiler of the emulator's code.
     using = hip_toolchain(check.emulated)
     compiler = using.identity if isinstance(using, Toolchain) else ""
     return {"triton": job.patch.triton_for(check), "compiler": compiler}
 
 
 def _code_of(spec: PatchSpec, check: EmulatedCheck) -> Compile | None:
-    """Return the entry that makes the code of a check; None: the tree launches its kernels."""
+    """Return the entry that makes a check's code; None: the tree itself launches kernels."""
     return next((entry for entry in spec.compile if entry.name == check.compile), None)
 
 
 def missing_emulated(job: Job, check: EmulatedCheck) -> Lack | None:
-    """Return the lack of this machine for a check."""
+    """Return what this machine lacks for a check; None: the machine lacks nothing."""
     code, using = _code_of(job.patch.spec, check), hip_toolchain(check.emulated)
     if code is None:
         return missing_emulator() or missing_device(job.patch.upstream, using)
@@ -129,7 +129,7 @@ def missing_emulated(job: Job, check: EmulatedCheck) -> Lack | None:
 
 
 def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> CheckRunner:
-    """Return the runner of an emulated check; the code that the check gets is compiled first."""
+    """Return the runner of an emulated check; the check's code, if any, is compiled first."""
     if check.compile:
         return Codes.of(job, check, trees).runner
     runner, version = runner_of(check), job.patch.triton_for(check)
@@ -144,8 +144,8 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
 
 
 def _kernels(job: Job) -> dict[str, str]:
-    """Return the variables that name where a patch's checks keep compiled kernels."""
-    # The folder belongs to one patch: programs outside its sandbox never load from the folder.
+    """Return the variables that name the folders of a patch's compiled kernels."""
+    # The folder belongs to one patch: programs outside the patch's sandbox load nothing from it.
     folder = open_kernels() if process.no_sandbox() else kernel_shelf().folder / job.patch.name
     folder.mkdir(parents=True, exist_ok=True)
     used(folder)
@@ -153,8 +153,8 @@ def _kernels(job: Job) -> dict[str, str]:
 
 
 def _place_with_triton(job: Job, check: Check, tree: str, *, copy: bool = False) -> RunLayout:
-    """Put a tree in place, behind the release of Triton that the pin states."""
-    assert isinstance(check, EmulatedCheck)  # noqa: S101  no other is run by this stage
+    """Put a tree in place, with the Triton release of the pin in front on Python's path."""
+    assert isinstance(check, EmulatedCheck)  # noqa: S101  this stage runs no other check
     layout = place(job, check, tree, copy=copy)
     try:
         brought = bring_triton(job.patch.triton_for(check))
@@ -172,7 +172,7 @@ def _emulated(
     triton: str = "",
     code: CodeRecord | None = None,
 ) -> EmulateDetails:
-    """Return the record of a check on an emulated GPU, with a numerics check's cells."""
+    """Return the details of a check on an emulated GPU, with the cells of a numerics check."""
     judged = runner.details(details, base, patched)
     return EmulateDetails(
         **dict(details),
@@ -185,18 +185,18 @@ def _emulated(
 
 @dataclass(frozen=True)
 class Codes:
-    """The code of some trees for a check."""
+    """The compiled code of some trees for one check."""
 
     job: Job
     check: EmulatedCheck
     entry: Compile
-    sides: Mapping[str, CompiledSide]  # by tree
+    sides: Mapping[str, CompiledSide]  # by the id of the tree
 
     @classmethod
     def of(cls, job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Codes:
-        """Compile the code of the check for some trees; must not be called within `children`."""
+        """Compile the check's code for some trees; not to be called in a thread of `children`."""
         entry, using = _code_of(job.patch.spec, check), hip_toolchain(check.emulated)
-        assert entry is not None  # noqa: S101  without `compile` there are no codes
+        assert entry is not None  # noqa: S101  callers have checked `compile`
         make = partial(compile_side, job, entry, check.emulated, using, loaded=True)
         futures = {tree: job.children.submit(make, tree) for tree in trees}
         sides = {tree: future.result() for tree, future in futures.items()}
@@ -210,7 +210,7 @@ class Codes:
 
     @property
     def results(self) -> list[Compiled]:
-        """How each tree's compile went."""
+        """The result of the compile from each tree."""
         return [side.result for side in self.sides.values()]
 
     @property
@@ -233,7 +233,7 @@ class Codes:
         )
 
     def _settle(self, judgement: Judgement) -> Judgement:
-        """Judge a red to green by the code, since the check sees nothing else of the trees."""
+        """Replace an unknown cause of red to green by a comparison of both trees' code."""
         if judgement.cause is not Cause.NO_STATEMENT:
             return judgement
         base, patched = (_by_title(side.content) for side in self.sides.values())
@@ -246,7 +246,7 @@ class Codes:
 
     @property
     def digests(self) -> list[str]:
-        """The SHA-256 of each tree's code object, or of the tree's compile error."""
+        """The SHA-256 of each tree's code object or compile error."""
         said = (side.content or side.result.error.encode() for side in self.sides.values())
         return [hashlib.sha256(content).hexdigest() for content in said]
 
@@ -258,7 +258,7 @@ class Codes:
         *,
         copy: bool = False,  # noqa: ARG002  a parameter of `Placement`
     ) -> RunLayout:
-        """Put a tree's code in place for a check, which sees nothing else of the tree."""
+        """Put a tree's compiled code in place; the check sees nothing else of the tree."""
         from contribbot.verify.emulated_kernels import CompiledCode  # noqa: PLC0415  numpy takes a while
 
         side, folder = self.sides[tree], job.fresh_folder()
@@ -269,7 +269,7 @@ class Codes:
 
 
 def _by_title(content: bytes) -> dict[str, set[tuple[object, ...]]]:
-    """Return the code of each kernel by its C++ name; overloads have one name."""
+    """Return the code of each kernel by its C++ name; overloads share one name."""
     from contribbot.emulate import code_of  # noqa: PLC0415  numpy takes a while
 
     kernels: dict[str, set[tuple[object, ...]]] = {}

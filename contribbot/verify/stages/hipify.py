@@ -1,4 +1,4 @@
-"""Stage `hipify`: the upstream's own CUDA to HIP step, on the base and on the patched tree."""
+"""Stage `hipify`: run the upstream's CUDA to HIP step on the base and on the patched tree."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from contribbot.verify.stages.base import (
     is_red,
 )
 
-#: Seconds that an import may take on a machine that is busy.
+#: The time limit for an import in seconds, on a busy machine.
 _IMPORT: Final = 120.0
 
 
@@ -46,7 +46,7 @@ class HipifyStage(Stage):
     result = HipifyStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """Return one unit for all sources; no unit for a patch without sources to hipify."""
+        """Return one unit for all sources; no unit if the patch has no source to hipify."""
         stated, recipe = job.patch.spec.hipify, job.patch.upstream.hipify
         if recipe is None:
             name = job.patch.upstream.name
@@ -58,7 +58,7 @@ class HipifyStage(Stage):
             return [_refusal(wrong)]
         if not sources:
             return []
-        # The version of the distribution that the script builds on.
+        # The input is the version of the package that the script imports.
         package = recipe.module.partition(".")[0]
         modules: dict[str, str] = {}
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -75,7 +75,7 @@ class HipifyStage(Stage):
         return [Unit("any", inputs, work, missing=str(missing_hipify(job.patch.upstream) or ""))]
 
     def probes(self, patch: Patch) -> Iterable[Probe]:
-        """Return a probe if `[hipify]` is fail-to-pass."""
+        """Return one probe if `[hipify]` is fail-to-pass."""
         return (
             [Probe("hipify", "any", partial(_ask, patch.spec.hipify))]
             if patch.spec.hipify is not None and is_red(patch.spec.hipify)
@@ -88,7 +88,7 @@ def _refusal(why: str) -> Unit:
 
 
 def _undeclarable(spec: Hipify, recipe: HipifyRecipe, sources: Sequence[str]) -> str:
-    """Return the first declared source that cannot be hipified, with the reason; empty: all can."""
+    """Return why a declared source cannot be hipified; empty: all declared sources can."""
     for source in spec.sources:
         if not is_source(recipe, source):
             suffixes = " or ".join(recipe.suffixes)
@@ -120,12 +120,12 @@ def _compare(job: Job, spec: Hipify, modules: dict[str, str]) -> Finding:
 
 
 def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
-    """Return the answer of the upstream's own hipify step on one tree."""
+    """Return the answer of the upstream's hipify step on one tree."""
     if job.patch.upstream.hipify is None:
         name = job.patch.upstream.name
         return TreeAnswer(Says.CANNOT, f"upstreams/{name}.toml has no [hipify] recipe")
     sources = sources_of(job, tree)
-    # A missing source cannot show the fault.
+    # A source that the tree lacks cannot show the fault.
     gone = [path for path in spec.sources if path not in sources]
     if not sources:
         return absent(gone[0]) if gone else TreeAnswer(Says.OTHER, "there is nothing to hipify")
@@ -139,13 +139,13 @@ def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
 
 
 def hipify_all(job: Job, tree: str) -> Hipified:
-    """Hipify all sources of a tree that a verification needs; runs in `children`."""
+    """Hipify all sources that a verification needs of a tree; called in a thread of `children`."""
     with job.slots.busy():
         return hipified(job, tree, sources_of(job, tree))
 
 
 def _judge(spec: Hipify, base: Hipified, patched: Hipified) -> tuple[Outcome, str]:
-    """Return the outcome, and the reason in one line."""
+    """Return the outcome of the step on both trees, and the reason in one line."""
     if problems := patched.problems:
         return Outcome.FAILED, f"on the patched tree: {first_of(problems)}"
     good = _found(len(patched.outputs))
@@ -178,7 +178,7 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count != 1 else ''}"
 
 
-# The step itself, which `compile` and `build` run as well.
+# The functions below are the step itself, which the stages `compile` and `build` use, too.
 
 
 def is_source(recipe: HipifyRecipe | None, path: str) -> bool:
@@ -195,7 +195,7 @@ def built_for_rocm(recipe: HipifyRecipe, path: str) -> bool:
 
 
 def sources_of(job: Job, tree: str) -> tuple[str, ...]:
-    """Return the sources of a tree that are touched and built for ROCm, declared, or compiled."""
+    """Return a tree's sources that are changed and built for ROCm, declared, or compiled."""
     recipe, spec = job.patch.upstream.hipify, job.patch.spec
     if recipe is None:
         return ()
@@ -208,14 +208,14 @@ def sources_of(job: Job, tree: str) -> tuple[str, ...]:
 
 
 def output_path(recipe: HipifyRecipe, source: str) -> str:
-    """Return the path of a source's output for the build, relative to the folder of outputs."""
+    """Return the path of a source's output, relative to the folder of outputs."""
     for pattern, text in recipe.renames:
         source = re.sub(pattern, text.replace("\\", r"\\"), source)
     return source
 
 
 def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
-    """Hipify sources of a tree with the tree's own script; equal calls share one result."""
+    """Hipify sources of a tree with the tree's script; equal calls share one result."""
     # The script runs in the calling thread: call this in `job.children`, under `job.slots.busy()`.
     ordered = tuple(sorted(set(sources)))
     return job.hipified.get("\0".join((tree, *ordered)), lambda: _run(job, tree, ordered))
@@ -223,8 +223,8 @@ def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
 
 def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
     recipe, exported = job.patch.upstream.hipify, job.exported(tree)
-    assert recipe is not None  # noqa: S101  without one, nothing is a source
-    # Without symlinks, as scripts may compare paths as text.
+    assert recipe is not None  # noqa: S101  without a recipe, no path is a source
+    # The path has no symlinks, because scripts may compare paths as text.
     work = job.fresh_folder().resolve()
     build = work / "build"
     build.mkdir()
@@ -266,7 +266,7 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         command=scrub(process.describe(["python", *argv])),
         log=job.keep_log(output),
         tail=output[-TAIL:],
-        # A tree into which the script wrote has changed for the other units of this run.
+        # If the script wrote into the tree, other units of this run use a changed tree.
         transient=bool(broken or meddled) or done.timed_out,
         broken=bool(broken),
         seconds=done.seconds,
@@ -274,7 +274,7 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
 
 
 def _in_tree(recipe: HipifyRecipe, exported: Path) -> bool:
-    """Return whether the build runs the script in the tree, by the tree's build file."""
+    """Return whether the tree's build file runs the script inside the tree."""
     file = exported / recipe.build_file
     return bool(
         recipe.build_file
@@ -284,7 +284,7 @@ def _in_tree(recipe: HipifyRecipe, exported: Path) -> bool:
 
 
 def _trouble(recipe: HipifyRecipe, done: process.Supervised, output: str) -> str:
-    """Return why the script did not end well; empty: success."""
+    """Return why the script failed; empty: the script succeeded."""
     if done.timed_out:
         return f"{recipe.script}: not finished after {recipe.timeout:g} s"
     if done.flooded:
@@ -298,7 +298,7 @@ def _trouble(recipe: HipifyRecipe, done: process.Supervised, output: str) -> str
 
 
 def _broken_module(recipe: HipifyRecipe, env: Mapping[str, str], folder: Path) -> str:
-    """Return why the module on which the script depends does not work here; empty: it works."""
+    """Return why the module that the script imports does not work here; empty: it works."""
     argv = [sys.executable, "-B", "-c", f"import {recipe.module}"]
     asked = process.supervise(argv, cwd=folder, env=env, timeout=_IMPORT)
     if asked.returncode == 0 or asked.timed_out:

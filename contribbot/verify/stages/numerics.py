@@ -1,4 +1,4 @@
-"""Stage `numerics`: results judged by the error that a same-precision reference makes."""
+"""Stage `numerics`: judge results by the error of a reference in the same precision."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.base import Probe, Stage, Unit, is_red
 from contribbot.verify.verdict import Cause, Judgement, RunSide, judge_sides
 
-#: The largest number of cells of one side in a record: the worst cells, beside the totals.
+#: The largest number of a tree's cells in a record: the worst cells; totals count all cells.
 MOST_CELLS: Final = 64
 #: The largest number of results of one cell in a record: the worst results.
 MOST_OUTPUTS: Final = 16
@@ -38,7 +38,7 @@ _REFERENCES: Final = "the same-precision reference's"
 
 
 class NumericsStage(Stage):
-    """Runs each `[[numerics]]` of a patch on both trees, as a check that also reports cells."""
+    """Runs each `[[numerics]]` on both trees, as a check that also reports cells."""
 
     result = NumericsStageResult
 
@@ -53,7 +53,7 @@ class NumericsStage(Stage):
 
 
 def runner_of(entry: Check) -> CheckRunner:
-    """Return the runner of a check; a numerics check gets limits and is judged by its cells."""
+    """Return the runner of a check; a numerics check has limits and is judged by its cells."""
     if not isinstance(entry, ErrorCheck):
         return CheckRunner()
     limits = entry.model_dump(include={"fudge", "floor"})
@@ -78,7 +78,7 @@ def runner_of(entry: Check) -> CheckRunner:
 
 
 def judge_cells(entry: ErrorCheck, base: CheckRun, patched: CheckRun) -> Judgement:
-    """Judge an entry as a check, and by its cells, which must bear out its tests."""
+    """Judge a numerics check by its tests, and by its cells, which must confirm the tests."""
     judgement = judge_sides(entry, base, patched)
     if judgement.outcome is Outcome.UNAVAILABLE:
         return judgement
@@ -113,7 +113,7 @@ def not_shown(entry: ErrorCheck, cells: Sequence[CellRecord]) -> Judgement | Non
 def _not_the_same(
     base: Sequence[CellRecord], patched: Sequence[CellRecord], *, complete: bool
 ) -> Judgement | None:
-    """Judge cells with different inputs or references on the two trees; None: equal on both."""
+    """Judge cells with different inputs or references on the two trees; None: the same on both."""
     sides = [{cell.test: cell for cell in cells} for cells in (base, patched)]
     for test in {**sides[0], **sides[1]}:
         old, new = (side.get(test) for side in sides)
@@ -124,7 +124,7 @@ def _not_the_same(
 
 
 def _difference(old: CellRecord | None, new: CellRecord | None, *, complete: bool) -> str:
-    """Return how the judging of a cell differs between the trees; a failed run may end sooner."""
+    """Return how the judging of a cell differs between the trees; empty: no difference."""
     if old is None or new is None:
         return "judged on one of the two trees only" if complete else ""
     if (old.seeds, old.axes) != (new.seeds, new.axes):
@@ -154,7 +154,7 @@ def _unlike(before: Digests, after: Digests, *, complete: bool) -> str:
 
 
 def add_up(cells: Sequence[CellRecord]) -> Totals:
-    """Return the totals of the cells of one side."""
+    """Return the totals over one tree's cells."""
     outputs = [output for cell in cells for output in cell.outputs]
     exact = [output for output in outputs if output.kind == "exact" and output.elements]
     ratios: dict[bool, list[float]] = {True: [], False: []}
@@ -178,7 +178,7 @@ def add_up(cells: Sequence[CellRecord]) -> Totals:
 
 
 def summary(fudge: float, base: Totals, patched: Totals, skipped: int) -> str:
-    """Return the totals of both sides in one line."""
+    """Return the totals of both trees in one line."""
     seen = []
     if multiples := _multiples(patched):
         seen.append(f"patched error at most {multiples} (allowed {times(fudge)})")
@@ -190,14 +190,14 @@ def summary(fudge: float, base: Totals, patched: Totals, skipped: int) -> str:
 
 
 def _multiples(totals: Totals) -> str:
-    """Return the largest errors as multiples of the reference's error and the floor; or empty."""
+    """Return the largest errors as multiples of the reference's error or the floor, in words."""
     ratios = ((totals.ratio, _REFERENCES), (totals.floor_ratio, "the floor"))
     said = [f"{times(ratio)} times {what}" for ratio, what in ratios if ratio is not None]
     return ", ".join(said) + (" where that is larger" if len(said) > 1 else "")
 
 
 def _of_base(base: Totals) -> str:
-    """Return the base's results in the same cells, in words."""
+    """Return a phrase that sums up the base's results in the cells of a numerics check."""
     if base.silent == base.cells:
         return "gives no result in any"
     said = []
@@ -218,14 +218,14 @@ def _of_base(base: Totals) -> str:
 
 
 def _kept(cells: Sequence[CellRecord]) -> tuple[CellRecord, ...]:
-    """Return the cells of the record: all, or the worst."""
+    """Return the cells for the record: all cells, or the worst cells."""
     if len(cells) > MOST_CELLS:
         cells = sorted(cells, key=_badness, reverse=True)[:MOST_CELLS]
     return tuple(map(_shortened, cells))
 
 
 def _shortened(cell: CellRecord) -> CellRecord:
-    """Return a cell with its worst results, without digests: one digest covers all cells."""
+    """Return a cell with its worst results, and without digests: one digest covers all cells."""
     ranked = sorted(cell.outputs, key=lambda output: output.badness, reverse=True)
     outputs = tuple(ranked[:MOST_OUTPUTS]) if len(ranked) > MOST_OUTPUTS else cell.outputs
     return cell.model_copy(update={"outputs": outputs, "digests": ()})

@@ -1,4 +1,4 @@
-"""Stage `reproduce`: the checks of the patch, on the base and on the patched tree."""
+"""Stage `reproduce`: run the checks of the patch on the base and on the patched tree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNPROVED: Final = "nothing is stated that could prove it: write a check and sta
 
 
 class ReproduceStage(Stage):
-    """Runs each check in a child pytest, once per tree."""
+    """Runs each check with pytest in a separate process, once for each tree."""
 
     result = ReproduceStageResult
 

@@ -1,4 +1,4 @@
-"""Stage `source`: the pinned tree is in the store."""
+"""Stage `source`: bring the pinned tree into the store."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from contribbot.verify.job import Job
 from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages.base import Finding, Stage, Unit
 
-#: The record's details hold digests in full; a line for people need not.
+#: A digest, which a line for people shortens and the details of a record have in full.
 _DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
 
 
 def provided(job: Job, pin: Pin) -> Provided:
-    """Return a pin's tree; a source provides the tree if the store lacks the tree."""
+    """Return a pin's tree; if the store lacks the tree, a source provides it."""
     try:
         return provide(pin, job.patch.upstream, job.store, progress=job.progress)
     except IntegrityError:
-        raise  # the source's content is not the pin's: a person must look
+        raise  # the content is not the pin's, so a person must look
     except SourceError as error:
         next_step = f"; next: {error.hint}" if error.hint else ""
         raise UnavailableError(error.message + next_step) from error
@@ -38,13 +38,13 @@ class SourceStage(Stage):
     after = ()
 
     def units(self, job: Job) -> list[Unit]:
-        """Return one unit without a remembered outcome: the store itself keeps trees."""
+        """Return one unit whose outcome is never cached, because the git store keeps the tree."""
         return [Unit("any", None, lambda: _bring(job))]
 
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:
-        """Take the pinned commit over."""
+        """Store the pin's commit in the job."""
         details = results[0].details
-        assert isinstance(details, SourceDetails)  # noqa: S101  of a pass
+        assert isinstance(details, SourceDetails)  # noqa: S101  a pass has these details
         job.trees.pin_commit = details.commit
 
 
@@ -62,6 +62,6 @@ def _bring(job: Job) -> Finding:
             origin=source.detail,
             failures=tuple(source.failures),
         ),
-        # The store itself is the memory.
+        # An outcome counts as cached if the store had the tree.
         cached=not source.fresh,
     )

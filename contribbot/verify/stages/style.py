@@ -1,4 +1,4 @@
-"""Stage `style`: whether a patch is what it says (else refuted), and what a reviewer would mind."""
+"""Stage `style`: refute a patch that is not as declared, and list what a reviewer would mind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from contribbot.verify.job import Job
 from contribbot.verify.stages.base import Finding, Inputs, Stage, Unit
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
-#: Modules that a patch may not add to a folder on Python's path, since contribbot uses them.
+#: Modules of contribbot, which a patch may not hide in a folder on Python's path.
 _OURS: Final = sys.stdlib_module_names | {
     "sitecustomize", "usercustomize", "contribbot", "pytest", "_pytest", "pluggy",
     "iniconfig", "numpy", "packaging", "pydantic", "pydantic_core", "pygments", "torch",
@@ -27,13 +27,13 @@ _OURS: Final = sys.stdlib_module_names | {
 _COMPILED: Final = frozenset({".pyc", ".pyo"})
 _MODULES: Final = frozenset({".py", ".so", *_COMPILED})
 _LINK: Final = "120000"
-#: A path that goes up after a name, which may be a link.
+#: A path that goes up from a named folder, which may be a link.
 _UP_AGAIN: Final = re.compile(r"(^|/)(?!\.\.?/)[^/]+/+\.\.(/|$)")
 _WHITESPACE: Final = re.compile(r"^([^\n]+?:\d+): ([^\n]+)\.$", re.MULTILINE)
 
 
 class StyleStage(Stage):
-    """Declared files, reach, and patch hygiene."""
+    """Checks declared files, links and modules that lead out of the tree, and patch hygiene."""
 
     result = StyleStageResult
 
@@ -73,7 +73,7 @@ def _other_kind(change: Change) -> str:
 
 
 def _messages(job: Job) -> list[str]:
-    """Return the problems of the commit messages, read back from the store."""
+    """Return the problems of the commit messages, which are read from the store."""
     rules = job.patch.upstream.commits
     span = f"{job.trees.base_commit}..{job.trees.patched_commit}"
     raw = job.store.git("log", "--reverse", "-z", "--format=%B", span).stdout.decode()
@@ -84,7 +84,7 @@ def _messages(job: Job) -> list[str]:
 
 
 def message_problems(message: str, rules: CommitRules) -> list[str]:
-    """Return the problems of a commit's message by an upstream's rules."""
+    """Return the problems of a commit message under an upstream's rules."""
     subject = message.partition("\n")[0]
     problems = []
     if 0 < rules.subject_max < len(subject):
@@ -97,9 +97,9 @@ def message_problems(message: str, rules: CommitRules) -> list[str]:
 
 
 def _whitespace(job: Job, changed: list[Change]) -> list[str]:
-    """Return git's whitespace problems; lines may end in CR and LF where the file's lines do."""
+    """Return git's whitespace problems; CR and LF may end lines if the base's file has such."""
     problems, base = _checked(job), job.trees.base
-    # Where a line of the base's file ends in CR and LF, further lines may.
+    # A file may get more lines that end in CR and LF, if the base's file has such lines.
     dos = [
         change.path
         for change in changed
@@ -112,9 +112,9 @@ def _whitespace(job: Job, changed: list[Change]) -> list[str]:
 
 
 def _checked(job: Job, *paths: str, crlf: bool = False) -> list[str]:
-    """Return the problems that `git diff --check` reports for some paths, or for all."""
-    # The store ignores .gitattributes. This scratch repository honours the file: git reads the file
-    # from the index if the work tree lacks it.
+    """Return the problems that `git diff --check` reports for some paths; no path: for all."""
+    # The store ignores .gitattributes. The scratch repository obeys the file, which git reads from
+    # the index if the work tree has no such file.
     scratch, tree = Store(job.fresh_folder()), job.fresh_folder()
     objects = {"GIT_OBJECT_DIRECTORY": str(job.store.path / "objects")}
     scratch.git("init", "--quiet", "--bare")
@@ -130,7 +130,7 @@ def _checked(job: Job, *paths: str, crlf: bool = False) -> list[str]:
 
 
 def _reach(job: Job, changed: list[Change]) -> list[str]:
-    """Return the changes that would affect contribbot itself, or lead out of the tree."""
+    """Return the changes that would affect contribbot itself, or that lead out of the tree."""
     roots = [PurePosixPath(root) for root in job.patch.upstream.python_roots]
     problems = []
     for change in changed:
@@ -147,7 +147,7 @@ def _reach(job: Job, changed: list[Change]) -> list[str]:
                 problems.append(f"{path}: a link out of the tree, to {target}")
         for root in filter(path.is_relative_to, roots):
             top, *rest = path.relative_to(root).parts
-            # A folder without an `__init__` hides nothing.
+            # A folder without an `__init__` file hides no module.
             module = rest[0].startswith("__init__.") if rest else path.suffix in _MODULES
             ours = top.partition(".")[0] in _OURS
             if ours and module and job.store.resolve(f"{job.trees.base}:{root / top}") is None:
@@ -184,7 +184,7 @@ def _python(job: Job, changed: list[Change]) -> list[str]:
             continue
         source = job.store.read(change.blob)
         try:
-            # Compiling runs nothing. A SyntaxWarning is the upstream's to judge.
+            # Compiling runs no code. A SyntaxWarning is for the upstream to judge.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)
                 compile(source, change.path, "exec", dont_inherit=True)
