@@ -1,4 +1,4 @@
-"""Which GitHub, and the token for it; `requester` keeps it out of what is shown and kept."""
+"""Find the GitHub server and its token; `requester` keeps the token out of messages and files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from contribbot.errors import (
     check_stopping,
 )
 
-#: GitHub's own (the variable is the one that GitHub Actions sets).
+#: The API of github.com; the variable that names another server, as GitHub Actions sets it.
 _PUBLIC: Final = "https://api.github.com"
 _VARIABLE: Final = "GITHUB_API_URL"
 _HINT: Final = f"give {_VARIABLE} as https://api.github.com or https://HOST/api/v3, or unset it"
@@ -31,7 +31,7 @@ _URL: Final = re.compile(
     r"(?P<path>(?:/[\w.-]+)*)/?"
 )
 _TOKENS: Final = ("GITHUB_TOKEN", "GH_TOKEN")
-#: An empty askpass program also switches off the one of git's configuration.
+#: An empty askpass program also switches off the askpass program of git's configuration.
 _SILENT: Final = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ASKPASS": "",
@@ -40,7 +40,7 @@ _SILENT: Final = {
     "GH_PROMPT_DISABLED": "1",
     "GH_NO_UPDATE_NOTIFIER": "1",
 }
-#: A credential helper may ask a key ring or a server; it must not hang.
+#: Seconds for a credential helper, which may ask a key ring or a server, and may hang.
 _PATIENCE: Final = 20.0
 
 
@@ -53,12 +53,12 @@ class Server:
 
     @property
     def host(self) -> str:
-        """The host of the server's pages, with its port; a token is for one host."""
+        """The host and port of the server's pages; a token is for one host."""
         return urlsplit(self.web).netloc
 
 
 class Secret(SecretStr):
-    """A text that does not show itself."""
+    """A secret text, which `str` and `repr` show only as asterisks."""
 
     def scrub(self, text: str) -> str:
         """Return a text with `***` in place of this secret."""
@@ -80,12 +80,12 @@ def find_server(environment: Mapping[str, str] | None = None) -> Server:
         return Server()
     parts = _URL.fullmatch(url)
     scheme, host = (parts["scheme"].lower(), parts["host"].lower()) if parts else ("", "")
-    # Without https everybody on the way could read the token; github.com has pages alone.
+    # Without https, others could read the token; github.com is no host of an API.
     plain = scheme == "http" and not is_loopback(host)
     if parts is None or plain or host == "github.com":
         # The URL is not shown: some put a token there.
         raise UsageError(f"{_VARIABLE} is not the https URL of the API of a GitHub", hint=_HINT)
-    # The pages of GitHub's own servers are beside `api.`, elsewhere on the same host.
+    # GitHub's servers have pages on the host without `api.`; other servers, on the API's host.
     own = host == "api.github.com" or (host.startswith("api.") and host.endswith(".ghe.com"))
     place, root = f"{host}{parts['port']}", f"{scheme}://"
     pages = place.removeprefix("api.") if own else place
@@ -101,12 +101,12 @@ def is_loopback(host: str) -> bool:
 
 
 def find_token(server: Server, environment: Mapping[str, str] | None = None) -> Token:
-    """Find the token for a server: variables, GitHub's program, git's helpers. Nothing prompts."""
+    """Find a server's token: from variables, gh, or git's helpers, none of which may prompt."""
     variables = os.environ if environment is None else environment
     for name in _TOKENS:
         if variables.get(name):
             return Token(_checked(variables[name], name), name)
-    # The token keeper is the person's own: it needs their configuration and key ring.
+    # gh and git's helpers need the user's whole environment: configuration and key ring.
     env, passed_over = {**variables, **_SILENT}, []
     web = urlsplit(server.web)
     description = f"protocol={web.scheme}\nhost={web.netloc}\n\n".encode()
@@ -119,11 +119,11 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
         except CommandTimeoutError:
             passed_over.append(f"`{source}` did not answer in {_PATIENCE:g} s")
         except CommandError:
-            continue  # It has none. What it wrote is not shown: it may quote what it was asked.
+            continue  # no token; the program's output is not shown, for it may quote the request
         except MachineError:
             check_stopping()  # else the program is not installed
         else:
-            # Only the line end goes: other white space makes it no token.
+            # Only line ends are removed: a text with other white space is no token.
             lines = done.stdout.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
             text = next((line.removeprefix(key) for line in lines if line.startswith(key)), "")
             if text:
@@ -137,8 +137,8 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
 
 
 def _checked(text: str, source: str) -> Secret:
-    """Return a token's text as a secret; refuse a text that cannot be a token, unshown."""
-    # GitHub's tokens are shorter; a header with more would be refused on the way.
+    """Return a token's text as a secret; refuse, unquoted, a text that cannot be a token."""
+    # GitHub's tokens are shorter than 1024; a server or proxy would refuse a longer header.
     if not re.fullmatch("[!-~]{1,1024}", text):
         raise TokenError(
             f"what {source} gives can be no token: it is too long, or has white space, control"

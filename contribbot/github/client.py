@@ -1,4 +1,4 @@
-"""GitHub: PyGithub's objects, and the questions that they do not ask; `GitHubError` of all."""
+"""A client of GitHub: PyGithub's objects and further requests; each error is a `GitHubError`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from contribbot.github.objects import name_of, whole
 from contribbot.github.refusals import REFUSED, clean_line
 from contribbot.github.requester import Requester, Waits, shaped
 
-#: Bytes of a pull request's commits; GitHub gives no larger ones.
+#: The most bytes of a pull request's commits to fetch as mails.
 _MAILS: Final = 64 * 1024 * 1024
 K = TypeVar("K", bound=CompletableGithubObject)
 
 
 @dataclass(frozen=True)
 class Search:
-    """The answer of a search: the count, whether GitHub stopped early, and the first hits."""
+    """The answer to a search: the count, whether GitHub stopped early, and the first hits."""
 
     total: int
     incomplete: bool
@@ -38,7 +38,7 @@ class Search:
 
 
 class GitHub:
-    """GitHub, as one account; a handle is made without a request, `complete()` reads its fields."""
+    """GitHub as one account sees it; handles need no request, `complete()` fetches the fields."""
 
     def __init__(self, requester: Requester) -> None:
         self.requester = requester
@@ -46,12 +46,12 @@ class GitHub:
 
     @property
     def server(self) -> Server:
-        """The server."""
+        """The GitHub server that this client asks."""
         return self.requester.server
 
     @property
     def me(self) -> str:
-        """The login of the account; asked for once."""
+        """The login of the account; GitHub is asked once."""
         return self._me.login
 
     def repository(self, name: str) -> Repository:
@@ -65,7 +65,7 @@ class GitHub:
         return self._handle(PullRequest, f"{place}/pulls/{number:d}", issue_url=issue)
 
     def issue(self, repository: str, number: int) -> Issue:
-        """Return a handle of an issue or pull request."""
+        """Return a handle of an issue, or of the issue side of a pull request."""
         return self._handle(Issue, f"{slug(repository)}/issues/{number:d}")
 
     def ref(self, repository: str, branch: str) -> GitRef:
@@ -73,7 +73,7 @@ class GitHub:
         return self._handle(GitRef, f"{slug(repository)}/git/refs/heads/{quote(branch)}")
 
     def workflow(self, repository: str, file: str) -> Workflow:
-        """Return a handle of a file in `.github/workflows/`."""
+        """Return a handle of a workflow, named by a file in `.github/workflows/`."""
         return self._handle(Workflow, f"{slug(repository)}/actions/workflows/{quote(file)}")
 
     def run(self, repository: str, run_id: int) -> WorkflowRun:
@@ -90,19 +90,19 @@ class GitHub:
         pulls = []
         pages = self.repository(repository).get_pulls(state="all", head=f"{owner}:{branch}")
         for pull in whole(pages):
-            # Without a match for `head`, GitHub lists all; of a fork that is gone, perhaps.
+            # If `head` matches nothing, GitHub lists all pull requests; a fork may be deleted.
             login = (name_of(pull.head.repo) or owner).partition("/")[0]
             if pull.head.ref == branch and login.lower() == owner.lower():
                 pulls.append(pull)
         return tuple(sorted(pulls, key=lambda pull: pull.number, reverse=True))
 
     def mails(self, repository: str, number: int) -> bytes:
-        """Return the commits of a pull request, as `git format-patch` writes them."""
+        """Return the commits of a pull request in the format of `git format-patch`."""
         path, accept = f"{slug(repository)}/pulls/{number:d}", "application/vnd.github.v3.patch"
         return self.requester.fetch(path, _MAILS, accept)
 
     def search(self, query: str, limit: int = 30) -> Search:
-        """Return issues and pull requests that a search finds, best first."""
+        """Return the issues and pull requests that a search finds, best matches first."""
         parameters = {"q": query, "per_page": limit}
         headers, told = self.requester.requestJsonAndCheck("GET", "/search/issues", parameters)
         found = cast("dict[str, Any]", told)
@@ -113,7 +113,7 @@ class GitHub:
         return Search(found["total_count"], found["incomplete_results"] or partial, tuple(rows))
 
     def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
-        """Force a branch to `new` if its commit is still `old`; `head_of` tells the result."""
+        """Force a branch from `old` to `new`; report nothing: `head_of` shows whether it moved."""
         ref = f"refs/heads/{branch}"
         update = {"name": ref, "beforeOid": old, "afterOid": new, "force": True}
         variables = {"repositoryId": repository_id, "refUpdates": [update]}
@@ -121,7 +121,7 @@ class GitHub:
             self.requester.graphql_named_mutation("updateRefs", variables, "clientMutationId")
 
     def mark_ready(self, pull: PullRequest) -> PullRequest:
-        """Mark a draft ready for review; return the pull request, a draft still where refused."""
+        """Mark a draft ready for review; return the pull request, still a draft if refused."""
         with contextlib.suppress(*REFUSED, UncertainError, KeyError, TypeError):
             pull.mark_ready_for_review()
             return pull
@@ -132,7 +132,7 @@ class GitHub:
 def connect(
     server: Server | None = None, token: Token | None = None, waits: Waits | None = None
 ) -> Iterator[GitHub]:
-    """Give a client of GitHub; the first request is sent with the first question."""
+    """Yield a client of GitHub, and close it; to connect needs no request."""
     server, waits = server or find_server(), waits or Waits()
     requester = Requester(server, token or find_token(server), waits)
     try:

@@ -1,4 +1,4 @@
-"""PyGithub's objects: attributes that may be missing, and git's trees and blobs."""
+"""Helpers for PyGithub's objects: attributes that may be missing, git's trees and blobs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def may_push(repository: Repository) -> bool:
 
 
 def whole(objects: Iterable[K]) -> tuple[K, ...]:
-    """Return the objects of a list as complete, so that PyGithub asks for none again."""
+    """Return the objects of a list, marked complete, so that PyGithub fetches none again."""
     items = tuple(objects)
     for item in items:
         item._set_complete()  # noqa: SLF001  there is no public way to say it
@@ -61,7 +61,7 @@ def whole(objects: Iterable[K]) -> tuple[K, ...]:
 
 @dataclass(frozen=True)
 class TreeEntry:
-    """An entry of a tree: mode and object; in a change, an empty entry removes the path."""
+    """An entry of a git tree: path, mode, object; in a change, an empty `sha` removes the path."""
 
     path: str
     mode: str = "100644"
@@ -69,25 +69,25 @@ class TreeEntry:
 
     @property
     def kind(self) -> str:
-        """The name of the object's kind in git."""
+        """Git's name for the kind of the object: tree, commit or blob."""
         return {FOLDER: "tree", SUBMODULE: "commit"}.get(self.mode, "blob")
 
 
 def head_of(repository: Repository, branch: str) -> str | None:
-    """Return the commit of a branch, or None where there is no such branch (yet)."""
+    """Return the commit of a branch; None: the branch does not exist (yet)."""
     try:
         ref = repository.get_git_ref(f"heads/{branch}")
     except NotFoundError:
         return None
     except RefusedError as error:
         if error.status == HTTPStatus.CONFLICT:
-            return None  # of a repository that is still copied
+            return None  # GitHub is still copying the repository
         raise
     return ref.object.sha if ref.ref == f"refs/heads/{branch}" else None
 
 
 def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict[str, TreeEntry]:
-    """Return a tree's entries at some paths: by one request, or one a folder for a large tree."""
+    """Return a tree's entries at the given paths; a large tree takes a request for each folder."""
     if not paths:
         return {}
     listing = repository.get_git_tree(tree, recursive=True)
@@ -101,7 +101,7 @@ def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict
 def _by_folder(
     repository: Repository, tree: str, paths: Collection[str], above: str = ""
 ) -> dict[str, TreeEntry]:
-    """Return the entries at some paths, read folder by folder, one request each."""
+    """Return the entries at the given paths, with one request for each folder."""
     entries: dict[str, TreeEntry] = {}
     for entry in read_folder(repository, tree):
         path, folder = f"{above}{entry.path}", f"{entry.path}/"
@@ -126,17 +126,17 @@ def _entries(listing: GitTree) -> tuple[TreeEntry, ...]:
 
 
 def read_blobs(repository: Repository, ids: Iterable[str]) -> dict[str, bytes]:
-    """Return the contents of blobs."""
+    """Return the contents of blobs, by id."""
     return {sha: _content(repository.get_git_blob(sha)) for sha in sorted(set(ids))}
 
 
 def read_file(repository: Repository, path: str, ref: str) -> bytes | None:
-    """Return a file at a branch or commit, or None where there is no such file."""
+    """Return a file's content at a branch or commit; None: no such file."""
     try:
         file = repository.get_contents(path, ref) if ref else repository.get_contents(path)
     except NotFoundError:
         return None
-    return None if isinstance(file, list) else _content(file)  # a list: a folder
+    return None if isinstance(file, list) else _content(file)  # a list means a folder
 
 
 def _content(blob: GitBlob | ContentFile) -> bytes:

@@ -1,4 +1,4 @@
-"""Where a pull request stands: one GraphQL query, or REST where GraphQL is refused."""
+"""Read a pull request's state: by one GraphQL query, or by REST if GraphQL gives no answer."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log: Final = logging.getLogger("contribbot.github")
 
-#: Pages of 100 jobs, threads, comments and reviews that are read; commits that name a pull request,
-#: by REST.
+#: The most pages to read, of 100 jobs, threads, comments and reviews each; the most commits to
+#: read by REST that name a pull request.
 _PAGES: Final = 20
 _COMMITS: Final = 30
-#: GitHub's words for the maintainers of a repository.
+#: GitHub's words for an author who is a maintainer of the repository.
 _MAINTAINERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _ACTIONS: Final = "github-actions"
 QUERY: Final = """
@@ -112,7 +112,7 @@ fragment said on Comment {
 
 
 class _Part(BaseModel):
-    """A part of GraphQL's answer; a part with fields of other types fails to validate."""
+    """A part of GraphQL's answer; fields of unexpected types fail to validate."""
 
     model_config = ConfigDict(
         strict=True, frozen=True, alias_generator=to_camel, validate_by_name=True
@@ -120,11 +120,11 @@ class _Part(BaseModel):
 
 
 def _at(first: str, *path: str | int, default: object = ...) -> Any:
-    """Return a model field read at a path of the answer; the default stands in for null."""
+    """Return a model field, read at a path of the answer; a missing value gives the default."""
     return Field(default, validation_alias=AliasPath(first, *path))
 
 
-#: A word of GitHub's, in lower case; null, before it has one.
+#: A word of GitHub's, in lower case; `pending` instead of null.
 Word = Annotated[str, BeforeValidator(lambda word: word or "pending"), AfterValidator(str.lower)]
 Moment = Annotated[datetime, Field(strict=False)]
 
@@ -135,7 +135,7 @@ def _of_commit(key: str) -> AliasChoices:
 
 
 class HeadJob(_Part):
-    """A job of CI; `word`: GitHub's word for its end, or `pending` and `expected` before."""
+    """A CI job; `word`: GitHub's word for the job's result, or `pending` or `expected` before."""
 
     name: str = Field(validation_alias=AliasChoices("name", "context"))
     word: Word = Field(validation_alias=AliasChoices("conclusion", "state"))
@@ -146,7 +146,7 @@ class HeadJob(_Part):
 
 
 class Note(_Part):
-    """A comment on a pull request or on a line of its diff, or a review with its verdict."""
+    """A comment on a pull request or on a line of the diff, or a review with a verdict."""
 
     id: str = Field(validation_alias="fullDatabaseId")
     author: str = _at("author", "login", default="")
@@ -164,7 +164,7 @@ class Note(_Part):
 
 
 class ReviewThread(_Part):
-    """A thread of comments on a line."""
+    """A thread of comments on a line of the diff."""
 
     is_resolved: bool
     path: str
@@ -215,9 +215,9 @@ class PullState(_Part):
     author: str = _at("pullRequest", "author", "login", default="")
     base: str = _at("pullRequest", "baseRefName")
     head: str = _at("pullRequest", "headRefOid")
-    #: Commits of the base that the branch lacks, where that was asked for.
+    #: The number of the base's commits that the branch lacks; None: not asked for.
     behind: int | None = _at("pullRequest", "baseRef", "compare", "behindBy", default=None)
-    #: Whether it merges: mergeable, conflicting, or unknown yet.
+    #: Whether the branch merges: `mergeable`, `conflicting`, or `unknown` for now.
     mergeable: Word = _at("pullRequest", "mergeable")
     #: GitHub's MergeStateStatus, such as `clean` or `blocked`.
     merge_state: Word = _at("pullRequest", "mergeStateStatus")
@@ -225,7 +225,7 @@ class PullState(_Part):
     merge_commit: str = _at("pullRequest", "mergeCommit", "oid", default="")
     archived: bool = _at("isArchived")
     default_branch: str = _at("defaultBranchRef", "name")
-    #: GitHub's own decision, which only a rule for reviews makes, and the maintainers' opinions.
+    #: GitHub's decision, which exists only with a rule for reviews; the maintainers' opinions.
     ruling: str | None = _at("pullRequest", "reviewDecision", default=None)
     opinions: list[_Opinion] = _at("pullRequest", "latestOpinionatedReviews", "nodes", default=())
     suites: list[_Suite] = _at(
@@ -236,7 +236,7 @@ class PullState(_Part):
     thread_page: _Page[ReviewThread] = _at("pullRequest", "reviewThreads", default=_Page())
     comment_page: _Page[Note] = _at("pullRequest", "comments", default=_Page())
     review_page: _Page[Note] = _at("pullRequest", "reviews", default=_Page())
-    #: The parts that REST was not asked for, and why GraphQL did not answer; or empty.
+    #: The parts that REST leaves out, and why GraphQL did not answer; empty: nothing is left out.
     unread: str = ""
 
     @property
@@ -251,7 +251,7 @@ class PullState(_Part):
 
     @property
     def decision(self) -> Literal["approved", "changes requested", "none"]:
-        """The decision of the maintainers."""
+        """The maintainers' decision: GitHub's ruling, or the newest opinions without a ruling."""
         words = {opinion.state for opinion in self.opinions}
         against = "CHANGES_REQUESTED"
         if self.ruling == against or (against in words and self.ruling != "APPROVED"):
@@ -267,14 +267,14 @@ class PullState(_Part):
 
     @property
     def removed(self) -> str:
-        """Why a merge queue removed the pull request; empty: none did."""
+        """Why a merge queue removed the pull request; empty: no merge queue did."""
         queue = [event for event in self.events if event.typename.endswith("MergeQueueEvent")]
         removed = bool(queue) and queue[-1].typename.startswith("Removed")
         return (queue[-1].reason or "it gave no reason") if removed else ""
 
     @property
     def commits(self) -> tuple[TimelineEvent, ...]:
-        """The commits that name it, since it was merged or in all; the oldest first."""
+        """The commits that name the pull request, after its merge if merged; oldest first."""
         merged = [at for at, event in enumerate(self.events) if event.typename == "MergedEvent"]
         return tuple(event for event in self.events[merged[-1] if merged else 0 :] if event.sha)
 
@@ -285,14 +285,14 @@ class PullState(_Part):
 
     @property
     def jobs(self) -> list[HeadJob]:
-        """The jobs of CI, the last attempt of each, and the suites that have none."""
+        """The last attempt of each CI job, then as jobs the suites that could not start."""
         jobs = sorted(self.job_page.nodes, key=lambda job: job.started_at or "")
         last = {(job.name, job.workflow, job.event): job for job in jobs}
         return [*last.values(), *_suite_jobs(self.suites)]
 
 
 def _suite_jobs(suites: Sequence[_Suite]) -> Iterator[HeadJob]:
-    """Yield as jobs the suites without jobs: held back by GitHub Actions, or unable to start."""
+    """Yield as jobs the suites without jobs that wait for approval or could not start."""
     for suite in suites:
         word = suite.conclusion
         # Suites of other apps may stay queued for ever.
@@ -304,7 +304,7 @@ def _suite_jobs(suites: Sequence[_Suite]) -> Iterator[HeadJob]:
 
 
 def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str = "") -> PullState:
-    """Read a pull request's state, with the lag of `branch` (`owner:name`) behind its base."""
+    """Read a pull request's state; `branch` (`owner:name`): also how far it is behind its base."""
     try:
         return _by_graphql(github, repository, number, branch)
     except RateLimitError:
@@ -328,7 +328,7 @@ def _by_graphql(github: GitHub, repository: str, number: int, branch: str) -> Pu
     for _ in range(_PAGES - 1):
         if not any(page.more for page in last.pages.values()):
             break
-        # Behind the last page of a list there is nothing, while the others go on.
+        # A list that has ended gives empty pages, while other lists go on.
         variables |= {key: page.last for key, page in last.pages.items() if page.last}
         last = _answer(github, variables)
         for key, page in last.pages.items():
@@ -344,7 +344,7 @@ def _answer(github: GitHub, variables: dict[str, JsonValue]) -> PullState:
 
 
 def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError | None) -> PullState:
-    """Read by REST the state alone, and the commits that name the pull request."""
+    """Read by REST only the state, and the commits that name an ended pull request."""
     pull = github.pull(repository, number).complete()
     merged = pull.merged_at is not None
     left_out = "jobs, reviews, threads and comments"
@@ -374,6 +374,6 @@ def _naming(github: GitHub, repository: str, pull: PullRequest) -> Iterator[Time
     later = events[merged[-1] + 1 if merged else 0 :]
     named = [*dict.fromkeys(event.commit_id for event in later if event.commit_id)]
     for sha in named[-_COMMITS:]:
-        with contextlib.suppress(NotFoundError):  # of a fork that is gone
+        with contextlib.suppress(NotFoundError):  # a commit of a deleted fork
             message = github.repository(repository).get_git_commit(sha).message
             yield TimelineEvent(typename="ReferencedEvent", sha=sha, message=message)

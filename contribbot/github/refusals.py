@@ -1,4 +1,4 @@
-"""The meaning of a refusal of GitHub's, and the next step of a person."""
+"""Turn a refusal by GitHub into an error that says the cause and the user's next step."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 
 from contribbot.errors import GitHubError, NotFoundError, RateLimitError, RefusedError, TokenError
 
-#: Errors of a refusal; where GraphQL refuses, there is another way.
+#: The errors of a refusal: where GraphQL refuses, REST may do the same.
 REFUSED: Final = (NotFoundError, RefusedError, TokenError)
 _LONGEST: Final = 300
 _WRITING: Final = frozenset({"public_repo", "repo"})
 _FINE_GRAINED: Final = r"not accessible by (personal access token|integration|fine-grained)"
-#: What a classic one is told where its kind is not taken, or for too long.
+#: GitHub's words if an organisation takes no classic token, or none with so long a lifetime.
 _FORBIDDEN_KIND: Final = r"forbids access via a (fine-grained )?personal access token"
 _WORKFLOW: Final = r"without [`'\"]?workflows?[`'\"]? (scope|permission)"
 _HANDOFF: Final = (
@@ -34,7 +34,7 @@ _OTHER_KIND: Final = (
     "make one of the kind that it takes, at https://github.com/settings/tokens; or, to open a pull"
     " request there, `contribbot open-pr --handoff NAME`"
 )
-#: Next steps for statuses whose words vary; then by GitHub's words, the first that fit.
+#: The next steps by status, if GitHub's words vary; else by the first pattern that fits the words.
 PROXY_LOGIN: Final = "it wants a login: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT"
 _BY_STATUS: Final = {
     407: f"the proxy: {PROXY_LOGIN}",
@@ -78,12 +78,12 @@ _HINTS: Final = {
     409: "another change came between; run it again",
     410: "it was taken away, or is switched off there: see its page",
 }
-#: The answer before GitHub has all of a new fork.
+#: The next step for a 404 on git objects, which a new fork gives while it is being made.
 _NO_OBJECTS: Final = (
     "GitHub may still be making the fork: run it again in some minutes; else check the name"
 )
 _REFUSED: Final = "see on its page what it allows, and whether the token may do it"
-#: A branch of a fork is held back where it has, or lacks, changes of workflows.
+#: GitHub refuses a branch that adds, or lacks, changes to workflows, without this scope.
 WORKFLOW_HINT: Final = (
     "give a classic token the scopes repo and workflow (gh auth refresh --scopes repo,workflow):"
     " with public_repo alone GitHub takes no branch that touches .github/workflows, or whose fork"
@@ -94,7 +94,7 @@ WORKFLOW_HINT: Final = (
 def refusal(
     what: str, status: int, headers: Mapping[str, str], body: str, source: str
 ) -> GitHubError:
-    """Return the error for an answer of failure; header names are in lower case."""
+    """Return the error for a failed request; header names are in lower case."""
     reason = words_of(body)
     words = reason or f"HTTP {status}"
     if status == HTTPStatus.UNAUTHORIZED:
@@ -102,7 +102,7 @@ def refusal(
             f"GitHub does not accept the token from {source}: {words}",
             hint="it may have expired: make a new one, or log in again with `gh auth login`",
         )
-    # Of the last attempt, the retries have read the words.
+    # After the last attempt the words are gone: the retries have read the body.
     used_up = not reason and headers.get("x-ratelimit-remaining") == "0"
     if status == HTTPStatus.TOO_MANY_REQUESTS or "rate limit" in reason.lower() or used_up:
         return RateLimitError(f"{what}: {words}", hint="wait some minutes and run it again")
@@ -122,7 +122,7 @@ def refusal(
 def _cause(
     what: str, status: int, headers: Mapping[str, str], reason: str
 ) -> tuple[str, str] | None:
-    """Return what is wrong with the token, and the next step; None: another cause."""
+    """Return a fault of the token and the next step; None: the token is not the cause."""
     why = hint = ""
     if re.search(_WORKFLOW, reason, re.IGNORECASE):
         why, hint = f"lacks the scope workflow: {reason}", WORKFLOW_HINT
@@ -148,8 +148,8 @@ def _cause(
 
 
 def _lacking_scope(what: str, status: int, headers: Mapping[str, str]) -> str | None:
-    """Return the scope that a classic token lacks."""
-    # A 404 says, too, that an object is not there: it is the token where no public write succeeds.
+    """Return the scope that a classic token lacks; None: no scope is known to be missing."""
+    # A 404 can also mean a missing object; blame the token only if it may not write at all.
     has, accepted = _scopes(headers, "x-oauth-scopes"), _scopes(headers, "x-accepted-oauth-scopes")
     fine_grained = "x-oauth-scopes" not in headers
     enough = has & accepted or ("repo" in has and "public_repo" in accepted)

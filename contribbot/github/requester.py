@@ -1,4 +1,4 @@
-"""PyGithub's requester and retries, within our limits of waiting and with errors of ours."""
+"""PyGithub's requester and retries, with contribbot's limits of waiting and its errors."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ from contribbot.github.refusals import PROXY_LOGIN, clean_line, refusal, words_o
 T = TypeVar("T")
 log: Final = logging.getLogger("contribbot.github")
 
-#: Writes that make another object each time; all other requests may be repeated: git's objects are
-#: named by their content, and a change to a value that is there already changes nothing.
+#: Writes that make a new object each time. All other requests may be repeated: git names its
+#: objects by content, and setting a value a second time changes nothing.
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|dispatches)$")
-#: Seconds for a connection and between bytes; an answer that drips gets as many an attempt.
+#: Seconds to connect, between two bytes, and on average for an attempt with a slow answer.
 _TIMEOUT: Final = 60
 _CHUNK: Final = 65_536
 #: Writes whose answer may be empty.
 _UNREAD: Final = re.compile(r"POST .*/(dispatches|cancel)$")
-#: Lists of which GitHub gives the rows in an object.
+#: Lists whose rows GitHub wraps in an object.
 _ENVELOPED: Final = re.compile(r"GET (.*/(check-runs|runs|jobs|artifacts)|/search/.*)$")
-#: Fields that commands depend on, and the parts of an answer that have some of them: GitHub gives
-#: none of them as null.
+#: Fields that commands need and that GitHub never gives as null; the parts of an answer that have
+#: such fields.
 _FIELDS: Final = re.compile(
     "number|sha|state|ref|full_name|login|default_branch|path|event|context|total_count|ahead_by"
     "|truncated|encoding|created_at"
@@ -64,7 +64,7 @@ _FIELDS: Final = re.compile(
 _PARTS: Final = re.compile("head|base|object|commit|tree|base_commit|items|check_runs|statuses")
 _MINUTE: Final = 60.0
 _LATER: Final = "run it again later; what is done stays done"
-#: Errors of the libraries, and of PyGithub where a redirect leads to another server.
+#: Errors that the libraries raise, and PyGithub if a redirect leads to another server.
 _RAISED: Final = (
     requests.RequestException,
     urllib3.exceptions.HTTPError,
@@ -72,7 +72,7 @@ _RAISED: Final = (
     ValueError,
     RuntimeError,
 )
-#: Errors that code meets when an answer lacks a field, or has one of another type.
+#: Errors that reading an answer raises if a field is missing or has another type.
 _ODD: Final = (
     BadAttributeException,
     GithubException,
@@ -85,7 +85,7 @@ _ODD: Final = (
 
 
 def sleep(seconds: float) -> None:
-    """Sleep in short steps, so that this process can still be told to end."""
+    """Sleep in short steps, so that a request to stop ends the sleep."""
     until = time.monotonic() + seconds
     while (rest := until - time.monotonic()) > 0:
         check_stopping()
@@ -94,13 +94,13 @@ def sleep(seconds: float) -> None:
 
 @dataclass
 class Waits:
-    """The limits of waiting for GitHub, and the seconds that this command has lost."""
+    """The limits on waiting for GitHub, and the seconds that this command has waited."""
 
     say: Callable[[str], None] = log.warning
     sleep: Callable[[float], None] = sleep
-    #: Seconds that a command may lose in all, by pauses and by attempts that fail.
+    #: The most seconds that a command may spend on pauses and failed attempts.
     longest: float = 900.0
-    #: How often a request is sent before a passing fault is final.
+    #: How often a request is sent before a temporary fault counts as final.
     attempts: int = 5
     between_writes: float = 1.0
     clock: Callable[[], float] = time.monotonic
@@ -155,12 +155,12 @@ class Retry(GithubRetry):
         return retry
 
     def new(self, **kw: object) -> Self:
-        """Return the retries after one more attempt."""
+        """Return a copy of these retries for the next attempt, as urllib3 asks."""
         retry = super().new(**kw)
         retry.waits = self.waits
         return retry
 
-    def increment(  # type: ignore[override]  # as in PyGithub
+    def increment(  # type: ignore[override]  # PyGithub has the same signature
         self,
         method: str | None = None,
         url: str | None = None,
@@ -169,7 +169,7 @@ class Retry(GithubRetry):
         _pool: ConnectionPool | None = None,
         _stacktrace: TracebackType | None = None,
     ) -> urllib3.Retry:
-        """Count a failed attempt; raise where the request must not be sent again."""
+        """Count a failed attempt; raise if the request must not be sent again."""
         acted = not isinstance(error, urllib3.exceptions.ConnectTimeoutError)
         if response is not None:
             acted = response.status >= HTTPStatus.INTERNAL_SERVER_ERROR
@@ -184,7 +184,7 @@ class Retry(GithubRetry):
         limited = response is not None and response.status < HTTPStatus.INTERNAL_SERVER_ERROR
         used_up = response is not None and response.headers.get("X-RateLimit-Remaining") == "0"
         if response is not None and limited and used_up and not asked:
-            # Both times are GitHub's; this machine's clock may be wrong.
+            # Compare two times of GitHub's, because this machine's clock may be wrong.
             with contextlib.suppress(ValueError, TypeError, OverflowError):
                 now = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
                 end = int(response.headers.get("X-RateLimit-Reset", "")) + 1
@@ -193,7 +193,7 @@ class Retry(GithubRetry):
 
 
 class Requester(github.Requester.Requester):
-    """Sends the requests of PyGithub's objects."""
+    """Sends the requests of PyGithub's objects, with contribbot's limits, checks and errors."""
 
     def __init__(self, server: Server, token: Token, waits: Waits) -> None:
         self._retry = Retry.within(waits)
@@ -211,12 +211,12 @@ class Requester(github.Requester.Requester):
         )
         self.server, self.waits, self._token = server, waits, token
         for name in ("github", "urllib3"):
-            logging.getLogger(name).setLevel(logging.ERROR)  # they log answers whole
+            logging.getLogger(name).setLevel(logging.ERROR)  # both log whole answers
 
     def requestJsonAndCheck(  # noqa: N802  PyGithub's name
         self, verb: str, url: str, *args: object, **named: object
     ) -> tuple[dict[str, str], JsonValue]:
-        """Send a request; refuse an address on another server, to which the token would go."""
+        """Send a request; refuse an address on another server, which would get the token."""
         if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
             raise GitHubError(
                 f"{verb}: GitHub points to another server: {url[:200]!a}",
@@ -232,7 +232,7 @@ class Requester(github.Requester.Requester):
         *args: object,
         **named: object,
     ) -> tuple[int, dict[str, str], str]:
-        """Send a request and return its answer; raise for an answer of failure."""
+        """Send a request and return the answer; raise if the answer is a failure or odd."""
         what = f"{verb} {self._path(url)}"
         log.debug("%s", what)
 
@@ -241,7 +241,7 @@ class Requester(github.Requester.Requester):
 
         status, headers, body = self._guarded(what, send)
         log.debug("%s: %s", what, status)
-        # A server that quotes the token must not get it into a message or a file.
+        # If a server quotes the token, keep the token out of messages and files.
         secret = self._token.secret
         headers = {name: secret.scrub(str(value)) for name, value in headers.items()}
         body = secret.scrub(body)
@@ -261,23 +261,23 @@ class Requester(github.Requester.Requester):
         rows = "per_page=" in url or "per_page" in (parameters or {})
         empty = rows and not _ENVELOPED.match(what)
         if not _UNREAD.match(what) and (problem := _misfit(body, empty=empty)):
-            # Without the object that GitHub made, nobody knows whether there is one.
+            # A new object that the answer does not show may exist or not.
             raise self._uncertain(what, problem) if _ONCE.match(what) else odd_answer(what, problem)
         return status, headers, body
 
     def graphql_query(
         self, query: str, variables: dict[str, JsonValue]
     ) -> tuple[dict[str, str], dict[str, JsonValue]]:
-        """Ask GraphQL, which says errors in a 200."""
+        """Send a query or mutation to GraphQL; raise on errors reported with HTTP status 200."""
         asked = {"query": query, "variables": variables}
         headers, answer = self.requestJsonAndCheck("POST", self.graphql_url, input=asked)
         known = answer if isinstance(answer, dict) else {}
         data = known.get("data")
-        # A query is answered as far as it can be; a mutation is done or it is not.
+        # A query may have a partial answer; a mutation with an error was not done.
         if not isinstance(data, dict) or (known.get("errors") and query.startswith("mutation")):
             words = words_of(json.dumps(answer)) or "an answer without data"
             if query.startswith("mutation") and '"type": "RATE_LIMIT' in json.dumps(answer):
-                # No refusal, after which REST would be asked to write.
+                # Not a RefusedError, after which the caller would write by REST.
                 hint = "run it again in an hour; what is done stays done"
                 raise RateLimitError(f"POST /graphql: {words}", hint=hint)
             raise RefusedError(f"POST /graphql: {words}", status=HTTPStatus.OK)
@@ -290,10 +290,10 @@ class Requester(github.Requester.Requester):
 
         def send() -> tuple[int, dict[str, str], bytes]:
             with requests.Session() as session:
-                session.auth = self.noopAuth  # nothing of .netrc
+                session.auth = self.noopAuth  # take no password from .netrc
                 for scheme in ("https://", "http://"):
                     session.mount(scheme, HTTPAdapter(max_retries=self._retry))
-                # requests sends no token to another host.
+                # After a redirect to another host, requests drops the token.
                 url = f"{self.base_url}{path}"
                 with session.get(url, headers=headers, timeout=_TIMEOUT, stream=True) as response:
                     body = bytearray()
@@ -317,7 +317,7 @@ class Requester(github.Requester.Requester):
         return body
 
     def _guarded(self, what: str, send: Callable[[], T]) -> T:
-        """Send a request; turn exceptions of the libraries, which hold the token, into ours."""
+        """Send a request; replace the libraries' exceptions, which hold the token, by ours."""
         check_stopping()
         error: GitHubError
         waits = self.waits
@@ -338,7 +338,7 @@ class Requester(github.Requester.Requester):
         raise error
 
     def _timed(self, send: Callable[[], T]) -> T:
-        """Return the answer of a request; an answer that is too slow is left to its thread."""
+        """Return the answer of a request sent in a thread; give up if the answer is too slow."""
         answer: Future[T] = Future()
 
         def run() -> None:
@@ -352,7 +352,7 @@ class Requester(github.Requester.Requester):
         threading.Thread(target=run, daemon=True).start()
         while not wait([answer], 0.5).done:
             check_stopping()
-            # Pauses between attempts count as lost, and have a limit of their own.
+            # Pauses between attempts do not count here: `Waits` limits the pauses.
             if waits.clock() - waits.lost > until:
                 self.close()
                 raise TimeoutError
@@ -385,7 +385,7 @@ class Requester(github.Requester.Requester):
 
 
 def _misfit(body: str, *, empty: bool) -> str:
-    """Return how an answer differs from the JSON of an API; empty: no difference is seen."""
+    """Return why an answer cannot be the JSON of GitHub's API; empty: it may be."""
     try:
         answer: JsonValue = json.loads(body)
     except (ValueError, RecursionError):
@@ -396,7 +396,7 @@ def _misfit(body: str, *, empty: bool) -> str:
 
 
 def _null_field(answer: JsonValue) -> str:
-    """Return the first field that must not be null and is."""
+    """Return a problem in words: a field that is null, or no object; empty: no problem."""
     if isinstance(answer, list):
         return next(filter(None, map(_null_field, answer)), "")
     if not isinstance(answer, dict):
@@ -416,7 +416,7 @@ def _is(fault: BaseException | None, kind: type[BaseException]) -> bool:
     return any(isinstance(each, kind) for each in (fault, below, getattr(below, "reason", None)))
 
 
-#: What exceptions of urllib3 mean, in our words: theirs quote URLs and proxies.
+#: Our words for exceptions of urllib3, whose messages quote URLs and proxies.
 _WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (requests.TooManyRedirects, "GitHub's redirects go in a circle"),
     (RuntimeError, "GitHub points to another server, or in a circle"),
@@ -430,7 +430,7 @@ _WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 
 def _words(fault: Exception, server: Server) -> str:
-    """Return the cause of an exception of the libraries, in words."""
+    """Return the cause of a library's exception in words, without URLs."""
     if "CERTIFICATE_VERIFY_FAILED" in str(fault):
         return "its certificate is not trusted"
     words = next(words for kind, words in _WORDS if _is(fault, kind))
@@ -450,7 +450,7 @@ def _circular(url: str, links: str) -> bool:
 
 @contextlib.contextmanager
 def shaped() -> Iterator[None]:
-    """Turn the errors of reading an unexpected answer into one GitHubError."""
+    """Turn an error from reading an unexpected answer, in a `with` block, into a GitHubError."""
     try:
         yield
     except _ODD as error:
@@ -463,7 +463,7 @@ def shaped() -> Iterator[None]:
 
 
 def odd_answer(what: str, where: str) -> GitHubError:
-    """Return the error for an answer that does not have the shape of GitHub's."""
+    """Return the error for an answer that does not look like an answer of GitHub."""
     return GitHubError(
         f"{what}: an answer of another shape: {clean_line(where, 100)}",
         hint="see whether GITHUB_API_URL is the API of a GitHub, and contribbot up to date",

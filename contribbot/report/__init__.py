@@ -1,1 +1,1 @@
-"""The queue as static pages: what each patch is for, what ran, and what did not."""
+"""The report of a queue as static pages: each patch's purpose, what ran, and what did not run."""

@@ -1,4 +1,4 @@
-"""The grid of patches by targets, from records that still hold."""
+"""The table of patches by targets: each cell sums up a patch's records on a target."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from contribbot.queue.history import Refutation
 from contribbot.verify.evidence import Source
 from contribbot.verify.patch_verdict import too_noisy
 
-#: Stages on hardware share one line of a cell; every other stage has its own.
+#: Stages on hardware share one line of a cell; every other stage has a separate line.
 RUN: Final = "run"
-#: By stage, the words for a pass and the words for an entry that was not run.
+#: The words for a pass, and for an entry that was not run, by stage.
 _WORDS: Final = {
     RUN: ("passed", "not run"),
     "compile": ("compiled", "not compiled"),
     "build": ("built", "not built"),
     "emulate": ("emulated", "not emulated"),
 }
-#: The titles and descriptions of the targets that are not AMD's.
+#: The titles and descriptions of targets that are not AMD GPUs.
 _OTHERS: Final = {"cpu": ("CPU", "a processor"), "cuda": ("CUDA", "NVIDIA, not AMD")}
 
 
 class Mark(enum.StrEnum):
-    """The result of the entries on one target."""
+    """The combined result of a patch's entries on one target."""
 
     PASSED = "passed"
     FAILED = "failed"
     #: Some entries passed, and none failed; the other entries were not run.
     PART = "part"
     NOISY = "noisy"
-    #: An earlier state of the patch, its checks or its base passed.
+    #: Only an earlier version of the patch, the checks or the base passed.
     STALE = "stale"
     OPEN = "open"
 
 
 class CellLine(Model):
-    """The result of some entries: of a stage on a target, or of a column of the first page."""
+    """The combined result of a stage on a target, or of a column of the first page."""
 
     title: str
     mark: Mark
     text: str
     passed: int
     stated: int
-    #: Whether the patch states an entry for the target; for AMD's GPUs, any target of AMD's counts.
+    #: Whether the patch states an entry here; for AMD's GPUs, an entry for any AMD target counts.
     asked: bool = True
 
 
@@ -62,7 +62,7 @@ class TargetCell(Model):
     lines: tuple[CellLine, ...] = ()
 
 
-#: The first page's columns; the words for entries not run, and for a column without entries.
+#: The first page's columns, each with words for entries not run, and for no entries.
 PLACES: Final = {
     "CPU": ("not run", "not run"),
     "CUDA": ("not run", "not run"),
@@ -70,7 +70,7 @@ PLACES: Final = {
     "compiled": ("not compiled", "-"),
     "emulated": ("not emulated", "-"),
 }
-#: The mark of a column is the first mark here that a line of the column has; with its word.
+#: A column takes the first of these marks that one of its lines has; each mark with a word.
 _DECIDES: Final = {
     Mark.FAILED: "failed",
     Mark.PART: "partly",
@@ -81,14 +81,14 @@ _DECIDES: Final = {
 
 
 def place_of(stage: str, target: str) -> str:
-    """Return the column of the first page in which a stage on a target counts; `any` in none."""
+    """Return the first page's column for a stage on a target; empty for the target `any`."""
     if target == "any" or is_emulated(target):
         return "" if target == "any" else "emulated"
     return "compiled" if stage in {"compile", "build"} else _OTHERS.get(target, ("AMD",))[0]
 
 
 def places_of(cells: Iterable[TargetCell]) -> tuple[CellLine, ...]:
-    """Sum up cells; a patch that is compiled or emulated for AMD must run on AMD's GPUs, too."""
+    """Return a line for each column; with any AMD target, the column AMD counts as asked for."""
     found: dict[str, list[tuple[str, CellLine]]] = {title: [] for title in PLACES}
     for target, line in ((cell.target, line) for cell in cells for line in cell.lines):
         if line.stated:
@@ -113,13 +113,13 @@ def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) ->
 
 
 def columns_of(patches: Iterable[Patch]) -> list[TargetCell]:
-    """Return every target that a patch states, without the lines of any patch."""
+    """Return an empty cell for each target that some patch states, and for `cpu`."""
     stated = {"cpu", *(target for patch in patches for _, _, target in patch.spec.units)}
     return [column(target) for target in sorted(stated, key=target_order)]
 
 
 def column(target: str) -> TargetCell:
-    """Return the empty cell of a target, without any patch's lines."""
+    """Return the empty cell of a target: a column's title and kind, without results."""
     how, _, name = target.rpartition(":")
     title, kind = _OTHERS.get(name, (name, "AMD"))
     if how:
@@ -134,9 +134,9 @@ def cell_of(
     stale: Iterable[Source],
     refuted: Iterable[Refutation] = (),
 ) -> TargetCell:
-    """Return the cell of a column by a patch's records and its standing refutations."""
+    """Return a patch's cell of a column, from the patch's records and valid refutations."""
     entries: dict[str, list[tuple[str, str]]] = {
-        "emulate" if is_emulated(empty.target) else RUN: []  # shown even without entries
+        "emulate" if is_emulated(empty.target) else RUN: []  # shown even without an entry
     }
     for stage, label, target in units_of(patch):
         if target == empty.target:
@@ -167,7 +167,7 @@ def _results(sources: Iterable[Source], target: str) -> dict[tuple[str, str], li
 def _line(
     stage: str, entries: Sequence[list[StageResult]], before: Iterable[StageResult], *, failed: bool
 ) -> CellLine:
-    """Sum up entries by the outcomes in fresh records, and by the outcomes in stale records."""
+    """Return the line that sums up entries, by their outcomes in fresh, then in stale records."""
     outcomes = [{result.outcome for result in now} for now in entries]
     passed = sum(Outcome.PASSED in each and Outcome.FAILED not in each for each in outcomes)
     done, undone = _WORDS.get(stage, (f"{stage} passed", f"{stage} not run"))

@@ -1,4 +1,4 @@
-"""The report's pages with their pictures: rendered whole, then put into their folder."""
+"""Write the report's pages and pictures: first render all files, then put them into a folder."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-#: Rows of a sweep's table of tests.
+#: The most rows of a sweep's table of tests.
 _MOST: Final = 200
 #: The file that marks a folder as a report and lists the report's files.
 _MARKER: Final = ".contribbot-report"
 _TEMPLATES: Final = Path(__file__).with_name("templates")
-#: Stand-ins for the page's colours, replaced by CSS variables once the picture is drawn.
+#: Placeholders for the page's colours, replaced by CSS variables in the finished picture.
 _TEXT, _QUIET, _PATCHED, _LIMIT, _GROUND = (f"#01010{number}" for number in range(1, 6))
 _CSS: Final = {
     _TEXT: "currentColor",
@@ -71,10 +71,10 @@ _STYLE: Final[dict[str, object]] = {
 #: The width of a picture in inches, which a phone shows nearly unscaled.
 _WIDTH: Final = 4.6
 _LABEL: Final = 52
-#: Up to so many cases have rows with names; more cases have a line each, ordered by speed.
+#: Up to this number, cases have rows with names; more cases have a line each, by speed.
 _NAMED: Final = 16
-#: Factors between smallest and largest: from the first on an axis is logarithmic, up to the second
-#: with ticks at 1, 2 and 5.
+#: Ratios of the largest to the smallest value: above the first, an axis is logarithmic; below the
+#: second, a logarithmic axis has ticks at 1, 2 and 5.
 _WIDE, _DECADES = 4.0, 50.0
 _METADATA: Final = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 _TAG: Final = re.compile(r"<[^>]+>")
@@ -82,7 +82,7 @@ _IDS: Final = re.compile(r' id="|url\(#|href="#')
 
 
 class Report(Model):
-    """The document of `evidence report --json`: the grid, and where the pages are."""
+    """The document of `evidence report --json`: the folder, the pages and the table of patches."""
 
     folder: str
     pages: tuple[str, ...]
@@ -92,15 +92,15 @@ class Report(Model):
 
 
 class Survey(NamedTuple):
-    """The content of the pages."""
+    """The content of the pages: patches, records of other patches, and the report."""
 
     stories: list[PatchStory]
-    others: list[RecordRow]  # of no patch of the queue
+    others: list[RecordRow]  # records of no patch of the queue
     report: Report
 
 
 def make_report(queue: Queue, folder: Path) -> Report:
-    """Write the report of a queue into a folder: a new one, an empty one, or an earlier report."""
+    """Write the report of a queue into a new or empty folder, or over an earlier report."""
     place = folder.resolve()
     if place.exists() and not place.is_dir():
         raise UsageError(f"{folder}: not a folder", hint="name a folder for the report")
@@ -116,7 +116,7 @@ def make_report(queue: Queue, folder: Path) -> Report:
 
 
 def survey_of(queue: Queue, folder: str = "") -> Survey:
-    """Read the queue and its records, and judge what is there."""
+    """Return the content of the report, from the queue and its judged records."""
     records = read_records(queue, queue.evidence)
     own: dict[str, list[Record]] = {name: [] for name in queue.own}
     others: list[Record] = []
@@ -144,7 +144,7 @@ def _page(story: PatchStory) -> str:
 
 
 def _rendered(survey: Survey) -> dict[str, bytes]:
-    """Return every file of the report; nothing is written yet."""
+    """Return the content of every file of the report, by path; nothing is written yet."""
     environment = page_environment()
     stories = sorted(survey.stories, key=lambda story: story.urgency)
     on_amd = any(
@@ -172,7 +172,7 @@ def _rendered(survey: Survey) -> dict[str, bytes]:
 
 
 def page_environment() -> Environment:
-    """Return the environment of the templates, which escapes all text."""
+    """Return the environment of the page templates, which escapes all text."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415  start-up
         from markdown_it import MarkdownIt  # noqa: PLC0415  the same
@@ -181,12 +181,12 @@ def page_environment() -> Environment:
         raise _lacking(error) from error
 
     def shown(value: object) -> object:
-        """Return text without control characters and without marks of a line's direction."""
+        """Return a text without control characters and marks of text direction."""
         if not isinstance(value, str) or isinstance(value, Markup):
             return value
         return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in value)
 
-    # Authors write Markdown; this preset shows HTML as text, and takes links to the web alone.
+    # Authors write Markdown; this preset shows HTML as text, and allows only safe links.
     markdown = MarkdownIt("js-default").disable(["heading", "lheading", "image", "table"])
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -211,10 +211,10 @@ def page_environment() -> Environment:
 
 
 def _put(place: Path, files: dict[str, bytes]) -> None:
-    """Put files into a folder, the index with its links last; remove old files."""
+    """Put files into a folder, the index with the links last; remove files of the old report."""
     marker = place / _MARKER
     old = marker.read_text("utf-8", "replace").splitlines() if marker.is_file() else []
-    # The marker goes first: a killed run leaves a folder that lists the report's files.
+    # Write the marker first: after a killed run, it still lists all files of the report.
     names = "".join(f"{name}\n" for name in sorted({*old, *files}))
     write_atomically(marker, names.encode())
     for name in sorted(files, key=lambda name: name == "index.html"):
@@ -222,7 +222,7 @@ def _put(place: Path, files: dict[str, bytes]) -> None:
     for gone in (place / name for name in {*old} - {*files}):
         if gone.resolve().is_relative_to(place) and gone.is_file():
             gone.unlink()
-            with contextlib.suppress(OSError):  # the folder holds other files
+            with contextlib.suppress(OSError):  # the folder still holds other files
                 gone.parent.rmdir()
     write_atomically(marker, "".join(f"{name}\n" for name in sorted(files)).encode())
 
@@ -242,7 +242,7 @@ def sweep_page(sweep: Sweep, comparison: SweepComparison | None) -> bytes:
 
 
 def intervals(key: str, cases: Sequence[MeasuredCase], at_least: float) -> str:
-    """Draw the speed of each case with its interval, and the claim; `key` begins the ids."""
+    """Return an SVG of each case's speed and interval, and the claim; `key` begins its ids."""
     matplotlib, stream = _module("matplotlib"), io.StringIO()
     named = len(cases) <= _NAMED
     shown = cases if named else sorted(cases, key=lambda case: case.ratio.median)
@@ -265,7 +265,7 @@ def intervals(key: str, cases: Sequence[MeasuredCase], at_least: float) -> str:
 
 
 def _draw(axes: Axes, row: int, case: MeasuredCase, *, named: bool) -> None:
-    """Draw a case, with its name above the row, so that the picture can be narrow."""
+    """Draw a case's interval, with the name above the row, so that the picture can be narrow."""
     ratio = case.ratio
     axes.plot([ratio.low, ratio.high], [row, row], color=_PATCHED, linewidth=2.5)
     axes.plot([ratio.median], [row], "o", color=_PATCHED, markersize=6 if named else 3)
@@ -278,7 +278,7 @@ def _draw(axes: Axes, row: int, case: MeasuredCase, *, named: bool) -> None:
 
 
 def _scale(axes: Axes, values: Sequence[float]) -> None:
-    """Set the scale of the axis, logarithmic where the values lie far apart."""
+    """Set the scale of the x axis: logarithmic if the values are far apart."""
     ticker = _module("matplotlib.ticker")
     low, high = min(values), max(values)
     if high > _WIDE * low:
@@ -295,7 +295,7 @@ def _scale(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _element(svg: str, key: str, title: str) -> str:
-    """Return a picture as an element of a page: its ids are the page's, its colours CSS."""
+    """Return an SVG for use inside a page: with ids unique by `key`, and colours by CSS."""
 
     def adapted(tag: re.Match[str]) -> str:
         text = tag[0]
@@ -308,7 +308,7 @@ def _element(svg: str, key: str, title: str) -> str:
 
 
 def _module(name: str) -> ModuleType:
-    """Import a module that a report needs beyond contribbot's own dependencies."""
+    """Import a module that only a report needs; raise if its package is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""A patch as its page shows it: the patch, its records, and the outcome of every unit."""
+"""Collect what a patch's page shows: the patch, the records, and the outcome of every check."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
     from unidiff.patch import PatchedFile
 
 
-#: The order of outcomes: of several records about a unit, the first outcome here wins.
+#: The order of outcomes: if several records have an entry, the first outcome here wins.
 _RANK: Final = (Outcome.FAILED, Outcome.PASSED, Outcome.UNAVAILABLE, Outcome.SKIPPED)
-#: The order of verdicts: of several machines' verdicts, the first verdict here wins.
+#: The order of verdicts: if several machines have a verdict, the first verdict here wins.
 _VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
 _UNSEEN: Final = "no fresh record"
 _ROWS: Final = 8
 
 
 class PatchSummary(Model):
-    """A patch's row of the first page."""
+    """A patch's row on the report's first page."""
 
     patch: str
     title: str
     upstream: str
     pin: str
     verdict: str
-    #: Why the patch is not to be proposed, and what has its change; or empty.
+    #: Why nobody should propose the patch: what has the same change already; or empty.
     superseded: str = ""
     turned_down: bool = False
     #: The patch's pull request and its last known state.
     pull_request: str
-    #: The figure that tells most, or why nothing is proved.
+    #: The strongest figure of a proved patch, else the rest of the verdict.
     headline: str
     #: The day of the newest fresh record.
     day: date | None
@@ -64,7 +64,7 @@ class PatchSummary(Model):
 
 @dataclass(frozen=True)
 class UnitResult:
-    """An outcome of a unit, and the labels of the fresh records that agree on the outcome."""
+    """The outcome of an entry on a target, with the labels of the fresh records that agree."""
 
     result: StageResult
     source: Source
@@ -72,7 +72,7 @@ class UnitResult:
 
     @property
     def name(self) -> str:
-        """The name of the entry; a stage without entries has its own name."""
+        """The name of the entry; for a stage without entries, the name of the stage."""
         return self.result.label or self.result.stage
 
     @property
@@ -87,13 +87,13 @@ class UnitResult:
 
     @property
     def message(self) -> str:
-        """The first failure on the base, without pytest's explanation behind an empty line."""
+        """The first failure's message on the base, up to an empty line, at most 8 lines."""
         text = self.failures[0].message.replace("<tree>/", "")
         return "\n".join([*itertools.takewhile(str.strip, text.splitlines())][:_ROWS])
 
 
 class RecordRow(NamedTuple):
-    """A record in a list; a readable record has a source with its label."""
+    """A record in a list of records; a readable record has a source, which has a label."""
 
     file: str
     record: Record
@@ -101,13 +101,13 @@ class RecordRow(NamedTuple):
 
     @property
     def published(self) -> bool:
-        """Whether the report publishes the record's file: never a tampered record."""
+        """Whether the report publishes the record's file: only a fresh or stale record's."""
         return self.source is not None and self.record.state in {State.FRESH, State.STALE}
 
 
 @dataclass(frozen=True)
 class PatchStory:
-    """All that the page of a patch tells."""
+    """All that the page of a patch shows."""
 
     patch: Patch
     below: tuple[Patch, ...]
@@ -115,25 +115,25 @@ class PatchStory:
     records: tuple[RecordRow, ...]
     entries: tuple[UnitResult, ...]
     events: tuple[Event, ...]
-    #: The verdict in a word, and the rest of the sentence that the verdict begins.
+    #: The verdict in a word, and the rest of the sentence that begins with the verdict.
     verdict: str
     line: str
-    #: The worst state of the records, if one is not fresh: tampered before stale.
+    #: The worst state of the records: tampered, foreign or stale; empty: all are fresh.
     trouble: str
 
     @property
     def urgency(self) -> tuple[bool, int, bool]:
-        """The key that orders patches: failures first, patches that are not to be proposed last."""
+        """The key to sort patches: tampered records first, proved patches last."""
         order = (Verdict.REFUTED, _UNSEEN, Verdict.INCOMPLETE, Verdict.PROVED)
         return self.trouble != "tampered", order.index(self.verdict), bool(self.row.superseded)
 
     @property
     def stated(self) -> list[TargetCell]:
-        """The targets of which the patch states something."""
+        """The cells of the targets for which the patch states an entry."""
         return [cell for cell in self.row.cells if any(line.stated for line in cell.lines)]
 
     def among(self, title: str) -> list[UnitResult]:
-        """Return the entries of a column of the first page; the rest has no title."""
+        """Return the entries of a column of the first page; an empty title: of no column."""
         own = (place_of(entry.result.stage, entry.result.target) for entry in self.entries)
         return [entry for entry, place in zip(self.entries, own, strict=True) if place == title]
 
@@ -144,7 +144,7 @@ class PatchStory:
 
     @property
     def proofs(self) -> list[list[UnitResult]]:
-        """Checks that go from red to green, grouped by equal results on several targets."""
+        """Checks that fail only on the base, grouped by equal results on several targets."""
         groups: dict[tuple[object, ...], list[UnitResult]] = {}
         for entry in self.entries:
             if went_red_to_green(entry.result) and entry.failures:
@@ -171,7 +171,7 @@ class PatchStory:
 def tell(
     queue: Queue, patch: Patch, columns: Sequence[TargetCell], rows: Sequence[RecordRow]
 ) -> PatchStory:
-    """Build the story of a patch from its records and journal."""
+    """Return the story of a patch, from the patch's records and journal."""
     fresh, stale = sources_of(rows, State.FRESH), sources_of(rows, State.STALE)
     refuted = refutations(queue, patch.name, [row.record for row in rows])
     entries = entries_of(patch, fresh)
@@ -214,7 +214,7 @@ def tell(
 
 
 def _report(patch: Patch, entries: Sequence[UnitResult], verdicts: set[Verdict]) -> PatchReport:
-    """Return the verdict of all fresh records together."""
+    """Return a report with the combined verdict of all fresh records."""
     results = tuple(entry.result for entry in entries)
     return PatchReport(
         patch=patch.name,
@@ -246,7 +246,7 @@ def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
 
 
 def entries_of(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
-    """Return each unit of work once, by the fresh record with the highest-ranked outcome."""
+    """Return each entry once, with the outcome that comes first in the order of outcomes."""
     order = {unit: place for place, unit in enumerate(units_of(patch))}
     known: dict[tuple[str, str, str], UnitResult] = {}
     for source in sources:

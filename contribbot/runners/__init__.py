@@ -1,1 +1,1 @@
-"""ROCm runners over GitHub Actions: what runs where, and what came back."""
+"""ROCm runners by GitHub Actions: plan jobs, start and watch runs, and collect their records."""

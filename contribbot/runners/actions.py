@@ -1,4 +1,4 @@
-"""A queue's runs of verify.yml on GitHub: started, watched, their jobs and their artifacts."""
+"""Start and watch a queue's runs of verify.yml on GitHub, and read the runs' artifacts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _REMOTE: Final = re.compile(
 
 
 def repository_of(folder: Path, server: Server, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the repository of a queue, by GITHUB_REPOSITORY or the remote `origin`."""
+    """Return a queue's repository as owner/name, from GITHUB_REPOSITORY or the remote `origin`."""
     name = environment.get("GITHUB_REPOSITORY", "")
     if not name:
         parts = _REMOTE.fullmatch(ask_git(folder, "remote", "get-url", "origin"))
@@ -66,7 +66,7 @@ def repository_of(folder: Path, server: Server, environment: Mapping[str, str] =
 
 @contextlib.contextmanager
 def connected(queue: Queue) -> Iterator[tuple[GitHub, str]]:
-    """Give a GitHub client and the name of the queue's repository on GitHub."""
+    """Yield a GitHub client and the name of the queue's repository on GitHub."""
     server = find_server()
     name = repository_of(queue.folder, server)
     with connect(server=server) as github:
@@ -110,7 +110,7 @@ class JobState(Model):
 
 
 class Dispatched(Model):
-    """The JSON of `runners dispatch`: a run that is over."""
+    """The JSON of `runners dispatch`: a run that has ended."""
 
     type: Literal["contribbot/dispatched/v2"] = "contribbot/dispatched/v2"
     repository: str
@@ -122,14 +122,14 @@ class Dispatched(Model):
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit code of the command; `runners collect` tells a runner's fault from a patch's."""
+        """The exit code of the command: success or not, whoever is at fault."""
         return ExitCode.OK if self.conclusion == "success" else ExitCode.NO
 
 
 def start(
     github: GitHub, repository: str, ref: str, patches: tuple[str, ...], targets: tuple[str, ...]
 ) -> int:
-    """Start a run of patches on targets (empty: all) of a branch, and return its number."""
+    """Start a run of verify.yml on a branch, for some patches and targets; return its number."""
     ref = ref or github.repository(repository).complete().default_branch
     inputs = {"patches": " ".join(patches), "targets": " ".join(targets)}
     try:
@@ -145,7 +145,7 @@ def start(
             hint=f"{WORKFLOW} must be on the default branch, current and enabled (contribbot "
             "runners workflows install), the branch on GitHub, and the token able to write actions",
         ) from error
-    # An older server answers without a body.
+    # An older server gives no run details.
     number = getattr(run, "id", None)
     if not isinstance(number, int):
         raise GitHubError(
@@ -158,10 +158,10 @@ def start(
 def watch(
     github: GitHub, repository: str, run_id: int, told: Callable[[JobState], None]
 ) -> Dispatched:
-    """Wait until a run is over; call `told` for each job that changes its state."""
+    """Wait until a run has ended; call `told` for each job whose state has changed."""
     before: set[JobState] = set()
     while True:
-        # The run is read before its jobs: the jobs of a run that is over do not change.
+        # Read the run before the jobs: the jobs of a run that has ended do not change.
         run = read_run(github, repository, run_id)
         jobs = tuple(
             JobState(
@@ -211,12 +211,12 @@ def unpacked(content: bytes) -> dict[str, bytes]:
         raise ArtifactError(f"not a sound zip: {clean_line(str(error), 120)}") from error
 
 
-#: Variables with gh's login.
+#: The environment variables from which gh takes a token.
 _LOGIN: Final = ("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN")
 
 
 def gh_denial(path: Path, commit: str, *, repository: str, server: Server) -> str | None:
-    """Ask gh whether verify.yml of a commit attested a file; empty: yes, None: without gh."""
+    """Return why gh denies that verify.yml attested a file; empty: attested; None: no gh."""
     program = shutil.which("gh")
     if program is None:
         return None

@@ -1,4 +1,4 @@
-"""The records of a run: fetched, checked against the queue, and merged into its evidence."""
+"""Fetch the records of a run, check each against the queue, and merge the good into evidence."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _RECORD: Final = re.compile(
     r"(?P<patch>[a-z0-9][a-z0-9._-]{0,79})/(?P<file>[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}\.json)"
 )
-#: The job of verify.yml that attests records.
+#: The name of the job of verify.yml that attests records.
 _ATTEST: Final = "attest"
 
 
@@ -72,7 +72,7 @@ class CellState(enum.StrEnum):
     OPEN = "open"
     #: The job left no record.
     MISSING = "missing"
-    #: The machine was at fault: nothing is known of the patch.
+    #: The runner's machine was at fault: nothing is known about the patch.
     FAULT = "runner fault"
     #: The record is not about this queue, this job or its machine.
     REFUSED = "refused"
@@ -80,7 +80,7 @@ class CellState(enum.StrEnum):
 
 
 class CellEnd(CellName):
-    """A cell and its outcome; `why` may hold text of a job."""
+    """A cell and its outcome; `why` gives the reason and may quote text from a job."""
 
     state: Loose[CellState]
     why: str
@@ -89,7 +89,7 @@ class CellEnd(CellName):
 
 
 class RecordEnd(Model):
-    """The result of merging a record into the queue; `kept`: the queue's own record stays."""
+    """The result of merging a record into the queue; `kept`: the queue's old record stays."""
 
     path: str
     job: str
@@ -109,12 +109,12 @@ class Collected(Model):
     notes: Many[str] = ()
     #: Whether every planned cell passed.
     complete: bool
-    #: Whether runner faults alone prevented that.
+    #: Whether only runner faults kept planned cells from passing.
     runners_failed: bool
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit code of the command: a runner's fault is not a patch's."""
+        """The exit code of the command: a runner's fault differs from a patch's failure."""
         if self.complete:
             return ExitCode.OK
         return ExitCode.MACHINE if self.runners_failed else ExitCode.NO
@@ -122,7 +122,7 @@ class Collected(Model):
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A record in a job's artifact; details, or the reason why the record is refused."""
+    """A record from a job's artifact, with its details, or the reason why it is refused."""
 
     patch: str
     file: str
@@ -132,7 +132,7 @@ class JobRecord:
 
 
 def collect(queue: Queue, run_id: int) -> Collected:
-    """Fetch the records of a run and merge the good ones into the queue."""
+    """Fetch the records of a run, and merge the good records into the queue."""
     with connected(queue) as (github, repository):
         run = read_run(github, repository, run_id)
         return _Collection(queue, github, repository, run).collected()
@@ -149,7 +149,7 @@ class _Collection:
         self._notes: list[str] = []
 
     def collected(self) -> Collected:
-        """Judge the artifact of each planned job, and merge its records."""
+        """Judge the artifact of each planned job, merge the records, and return the result."""
         if (here := commit_of(self._queue.folder)) != self._run.head_sha:
             self._notes.append(
                 f"the run is of commit {self._run.head_sha[:12]}, and the queue here is at "
@@ -189,7 +189,7 @@ class _Collection:
         )
 
     def _plan(self) -> Plan:
-        """Return the plan of the run; refuse a plan that does not fit the local queue."""
+        """Return the plan from the run's artifact; refuse a plan that does not fit this queue."""
         commit = self._run.head_sha[:12]
         try:
             plan = Plan.model_validate_json(self._files(PLAN_ARTIFACT).get("plan.json", b""))
@@ -208,7 +208,7 @@ class _Collection:
         return read_artifact(self._github, self._repository, self._artifacts[name])
 
     def _records(self, job: CiJob) -> Iterator[JobRecord]:
-        """Give the records of a job, each judged."""
+        """Yield the records of a job, each judged."""
         if job.artifact not in self._artifacts:
             return
         try:
@@ -223,7 +223,7 @@ class _Collection:
                 self._notes.append(f"{job.artifact}: {name[:80]!a} is no record")
 
     def _judged(self, job: CiJob, patch: str, file: str, content: bytes) -> JobRecord:
-        """Judge a record by the queue, by its job, and by gh."""
+        """Return a record, refused if the queue, its job or gh's attestation contradicts it."""
         with run_folder() as scratch:
             path = scratch / patch / file
             write_atomically(path, content)
@@ -235,7 +235,7 @@ class _Collection:
         return JobRecord(patch, file, content, details, problem)
 
     def _problems(self, details: Details, job: CiJob) -> Iterator[str]:
-        """Yield each claim of a record that its job contradicts."""
+        """Yield each contradiction between a record and its planned job, in words."""
         run, machine, container = details.run, details.machine, details.container
         this = (self._run.id, job.id, self._repository.casefold(), self._run.head_sha)
         if run is None or (run.run_id, run.job, run.repository.casefold(), run.commit) != this:
@@ -278,7 +278,7 @@ class _Collection:
         return CellState.MISSING, f"its job ended with {github.conclusion} and left no record"
 
     def _fresh(self, plan: Plan) -> Iterator[CellEnd]:
-        """Give the cells that a record of the queue answered before the run."""
+        """Yield the cells that the plan left out because a record of the queue answers them."""
         for cell in plan.fresh:
             folder = self._queue.evidence / cell.patch
             paths = {
@@ -318,7 +318,7 @@ def first_problem(error: Exception) -> str:
 
 
 def _check_plan(queue: Queue, plan: Plan) -> None:
-    """Refuse a plan of another queue or of other runners."""
+    """Refuse a plan that was made with another runners.toml, image or set of demands."""
     fleet = load_fleet(queue.folder)
     if fleet.sha256 != plan.runners_sha256:
         raise ArtifactError("it was made with another runners.toml")
@@ -337,9 +337,9 @@ def _check_plan(queue: Queue, plan: Plan) -> None:
 
 
 def shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
-    """Return the state of a cell by the record of its patch."""
+    """Return the state of a cell, and the reason, as the record of the patch shows it."""
     mine = [row for row in details.stages if f"{row.stage}:{row.target}" in cell.require]
-    # A patch that does not apply is refuted for every target.
+    # A failure on the host, such as a patch that does not apply, refutes every target.
     around = [row for row in details.stages if row.target in HOST_TARGETS]
     for row in (*mine, *around):
         if row.outcome is Outcome.FAILED:
@@ -358,7 +358,7 @@ def shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
 
 
 def merge(queue: Queue, records: list[tuple[CiJob, JobRecord]]) -> tuple[RecordEnd, ...]:
-    """Write good records into the queue, except where the queue's record is as new or saw more."""
+    """Write good records into the queue, unless the queue's record is as new or saw more."""
     queue.local.mkdir(parents=True, exist_ok=True)
     with lock(queue.local / "collect.lock", "the merging of records"):
         return tuple(_merge(queue, job, record) for job, record in records)
@@ -395,7 +395,7 @@ def _merge(queue: Queue, job: CiJob, record: JobRecord) -> RecordEnd:
 
 
 def _superior(old: Details, new: Details) -> str:
-    """Return why the old record stays; empty: the new one replaces the old one."""
+    """Return why the old record stays; empty: the new record replaces the old record."""
     if old.finished >= new.finished:
         return f"the record here is as new or newer: {old.finished.isoformat()}"
     outcomes = {row.unit: row.outcome for row in new.stages}

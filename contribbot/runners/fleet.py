@@ -18,7 +18,7 @@ from contribbot.queue.load import did_you_mean, read_model
 
 RUNNERS_FILE: Final = "runners.toml"
 HOSTED: Final = "hosted"
-#: Container options that give a job its GPU.
+#: Container options that give a job access to the GPU.
 GPU_FLAGS: Final = ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video")
 
 
@@ -33,7 +33,7 @@ def _by_digest(image: str) -> str:
 
 
 RocmVersion = Annotated[str, form(r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$", "a release such as 7.1")]
-#: The proof of a job: the code is compiled for a target, or runs on the target.
+#: The kind of a job: code is compiled for a target, or runs on the target's GPU.
 Kind = Literal["compile", "gpu"]
 Label = Annotated[
     str, form(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a label of letters, digits and . _ -")
@@ -45,7 +45,7 @@ Flags = Annotated[tuple[Flag, ...], Field(strict=False, max_length=40)]
 
 
 class RocmImage(Model):
-    """A ROCm version that runners of a set offer."""
+    """A ROCm version, with the container image in which a set of GPU runners offers it."""
 
     version: RocmVersion
     image: Image
@@ -53,7 +53,7 @@ class RocmImage(Model):
 
 
 class HostedImage(Model):
-    """A ROCm version that hosted runners compile with."""
+    """A ROCm version, with the container image in which hosted runners compile for targets."""
 
     flags: ClassVar[tuple[str, ...]] = ()
     version: RocmVersion
@@ -62,7 +62,7 @@ class HostedImage(Model):
 
 
 class RunnerSet(Model):
-    """Runners with the same labels and the same GPU."""
+    """A set of runners with the same labels and the same GPU."""
 
     kind: ClassVar[Kind] = "gpu"
     name: Annotated[str, form(r"^[a-z0-9][a-z0-9.-]{0,39}$", "a short name without underscores")]
@@ -85,7 +85,7 @@ class RunnerSet(Model):
 
 
 class Hosted(Model):
-    """The runners that compile, without a GPU."""
+    """The set of runners that compile, without a GPU."""
 
     name: ClassVar[str] = HOSTED
     kind: ClassVar[Kind] = "compile"
@@ -144,7 +144,7 @@ class Fleet:
 
 
 def load_fleet(folder: Path, *, needed: bool = True) -> Fleet:
-    """Read the runners of a queue; a queue without the file has none."""
+    """Read a queue's `runners.toml`; a missing or empty file is an error only if `needed`."""
     path = folder / RUNNERS_FILE
     if not path.is_file():
         if not needed:
@@ -159,7 +159,7 @@ def load_fleet(folder: Path, *, needed: bool = True) -> Fleet:
 
 
 def restricted(fleet: Fleet, names: Sequence[str]) -> Runners:
-    """Return the runners of a fleet that match a name: of a set, a target or a label."""
+    """Return the runners that match any of the names: of a set, target or label; no names: all."""
     runners = fleet.runners
     if not names:
         return runners

@@ -1,4 +1,4 @@
-"""The plan of a run: its jobs, the cells without a runner, and those that a record answers."""
+"""Plan a run: its jobs, the cells without a runner, and the cells that a record answers."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ PLAN_ARTIFACT: Final = "contribbot-plan"
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
 #: Stages on targets, in the form of `verify --require`.
 Require = Some[Annotated[str, StringConstraints(pattern=r"^[a-z]+:gfx[0-9a-f]{3,5}$")]]
-#: Set, ROCm version and demands that the patches of a job share.
+#: The set of runners, ROCm version and demands that the patches of a job share.
 _Group = tuple[str, str, tuple[str, ...]]
 
 
 class CellName(Model):
-    """A patch on a target under a ROCm version, compiled or run."""
+    """A cell: a patch on a target under a ROCm version, to be compiled or to be run."""
 
     kind: Kind
     patch: Name
     target: GfxTarget
-    #: Empty without runners.
+    #: Empty: no runner offers the target.
     rocm: RocmVersion | Literal[""] = ""
 
     @property
@@ -58,27 +58,27 @@ class CellName(Model):
 
 
 class PlannedCell(CellName):
-    """A cell of a job."""
+    """A cell that a job runs, with the stages that the job must prove."""
 
     rocm: RocmVersion
     require: Require
 
 
 class OpenCell(CellName):
-    """A cell without a runner."""
+    """A cell without a runner, and the reason."""
 
     reason: str
 
 
 class FreshCell(CellName):
-    """A cell that a record of the queue answers."""
+    """A cell that a fresh record of the queue answers already."""
 
     record: str
     passed: bool
 
 
 class CiJob(Model):
-    """Patches that run one after the other on one set of runners in one image."""
+    """A job of CI: patches that run one after the other on one set of runners, in one image."""
 
     id: JobId
     kind: Kind
@@ -98,17 +98,17 @@ class CiJob(Model):
 
     @property
     def require(self) -> tuple[str, ...]:
-        """The stages on targets that the job proves of each patch."""
+        """The stages on targets that the job must prove for each patch."""
         return tuple(dict.fromkeys(need for cell in self.cells for need in cell.require))
 
     @property
     def artifact(self) -> str:
-        """The name of the job's artifact."""
+        """The name of the artifact that the job uploads."""
         return f"{PREFIX}{self.id}"
 
 
 class Plan(Model):
-    """The jobs of a run, and the cells that no job covers."""
+    """The plan of a run: the jobs, and the cells that no job covers."""
 
     type: Literal["contribbot/plan/v3"] = "contribbot/plan/v3"
     runners_sha256: Sha256
@@ -117,7 +117,7 @@ class Plan(Model):
     fresh: Many[FreshCell] = ()
     #: Patches without an AMD target.
     without: Names = ()
-    #: The sets of the plan.
+    #: The names of the sets of runners that the plan may use.
     runners: Names = ()
 
     @model_validator(mode="after")
@@ -137,7 +137,7 @@ class Plan(Model):
 
 
 def demands(spec: PatchSpec) -> dict[tuple[Kind, str], tuple[str, ...]]:
-    """Return the stages of a patch on AMD targets, by kind and target."""
+    """Return the stages that a patch states for AMD targets, by kind of job and target."""
     stages: dict[tuple[Kind, str], dict[str, None]] = {}
     for stage, _, target in spec.units:
         if target.startswith("gfx"):
@@ -154,7 +154,7 @@ def make_plan(
     on: Sequence[str] = (),
     for_a_run: bool = False,
 ) -> Plan:
-    """Make the plan of a run; without `runners.toml`, every cell without a record is open."""
+    """Make the plan of a run; `everything`: plan also the cells that fresh records answer."""
     fleet = load_fleet(queue.folder, needed=for_a_run or bool(on))
     chosen = restricted(fleet, on)
     planned, lacking = _cells(queue, names, fleet.runners, chosen)
@@ -178,7 +178,7 @@ def make_plan(
 def _cells(
     queue: Queue, names: Sequence[str], runners: Runners, chosen: Runners
 ) -> tuple[list[PlannedCell], list[OpenCell]]:
-    """Return the cells that the chosen runners can run, and those that no runner can."""
+    """Return the cells that the chosen runners can run, and the cells that no runner can run."""
     planned, lacking = [], []
     all_offers, offers = _offers(runners), _offers(chosen)
     for name in names:
@@ -206,7 +206,7 @@ def _offers(runners: Runners) -> set[tuple[Kind, str, str]]:
 def _answer(
     queue: Queue, cell: CellName, require: Sequence[str], records: Iterable[Record]
 ) -> FreshCell | None:
-    """Return the answer of a patch's records to a cell; a failure goes first."""
+    """Return a cell as answered by a patch's records; a record of a failure goes first."""
     answers = [
         (outcome, record)
         for record in records
@@ -226,7 +226,7 @@ def _answer(
 
 
 def record_outcome(record: Record, require: Iterable[str], rocm: str) -> Outcome | None:
-    """Return whether a record shows stages passed or failed under a ROCm version (empty: any)."""
+    """Return the outcome that a record shows for stages under a ROCm version; None: no outcome."""
     if record.state is not State.FRESH or record.statement is None:
         return None
     details = record.statement.predicate.contribbot
@@ -249,7 +249,7 @@ def _jobs(queue: Queue, chosen: Runners, cells: Sequence[PlannedCell]) -> list[C
     for cell in cells:
         runners = own[cell.kind, cell.target, cell.rocm]
         patches.setdefault((runners.name, cell.rocm, cell.patch), []).append(cell)
-    # A runner fetches a pin once for all patches of a job.
+    # Sort by pin: a runner fetches a pin once for all patches of a job.
     for (name, rocm, _), found in sorted(
         patches.items(), key=lambda item: queue.specs[item[0][2]].pin
     ):
@@ -291,7 +291,7 @@ def _jobs(queue: Queue, chosen: Runners, cells: Sequence[PlannedCell]) -> list[C
 def _packed(
     groups: dict[_Group, list[list[PlannedCell]]], size: int
 ) -> list[tuple[_Group, list[list[PlannedCell]]]]:
-    """Cut each group of patches into packs of a size."""
+    """Cut each group of patches into packs of at most `size` patches."""
     return [
         (group, patches[start : start + size])
         for group, patches in groups.items()

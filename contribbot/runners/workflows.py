@@ -1,4 +1,4 @@
-"""The workflows of a queue, from templates; git shows what an installation changes."""
+"""Write the workflow files of a queue from templates; `git diff` shows the changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Workflows(Model):
     workflows: tuple[Workflow, ...]
 
 
-#: Runners of the jobs that no set of the queue runs.
+#: The runner of a job for which `runners.toml` names no hosted runners.
 GITHUBS_OWN: Final = "ubuntu-24.04"
 #: The packages that pip installs on a runner, each with version and digests.
 REQUIREMENTS: Final = ".github/contribbot-requirements.txt"
@@ -42,7 +42,7 @@ _MARKED: Final = re.compile(r"^( *[a-z-]+: )(\S.*?)( # filled in: ([a-z]+))$", r
 
 
 def install(queue: Queue) -> Workflows:
-    """Write all workflows of a queue in one transaction; its branch stays as it was."""
+    """Write all workflows of a queue in one transaction; keep the branch that they name."""
     folder = queue.folder
     top = next(
         (each for each in (folder, *folder.absolute().parents) if (each / ".git").exists()), folder
@@ -84,7 +84,7 @@ def _filled(values: Mapping[str, str], mark: re.Match[str]) -> str:
 
 
 def templates_folder() -> Path:
-    """Return the folder of the templates: in the package, or beside it in a work tree."""
+    """Return the folder of templates: in the installed package, or in a work tree's top folder."""
     package = Path(contribbot.__file__).parent
     packed = package / "workflows"
     return packed if packed.is_dir() else package.parent / "workflows"
