@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,6 +149,14 @@ def _nothing_leaks(
     before.pop("PYTEST_CURRENT_TEST", None)
     assert after == before, "a test or what it called changed os.environ"
     assert list(home.iterdir()) == [], "something was written to HOME"
+
+
+def until(holds: Callable[[], bool], seconds: float = 60) -> bool:
+    """Wait for something, and say whether it came."""
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return holds()
 
 
 @dataclass

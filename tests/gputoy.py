@@ -89,6 +89,7 @@ def gpu_job(toy: Toy, text: str, preflights: Preflights, more: str = "") -> Iter
         assert isinstance(applied, ApplyDetails)
         trees = applied.trees
         assert trees is not None
+        job.trees.pin_commit = toy.commit
         job.trees.base, job.trees.patched = trees.base_tree, trees.patched_tree
         job.trees.tested = trees.tested_tree
         yield job

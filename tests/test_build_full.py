@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from contribbot.files import log_path
 from contribbot.model.pin import Upstream
 from contribbot.queue.load import read_model
 from tests.buildtoy import FIXED_KERNEL, HEADER, KERNEL, build_table, products, with_sources
-from tests.conftest import Program, dig
+from tests.conftest import Program, dig, until
 from tests.toy import Toy
 
 pytestmark = pytest.mark.tool("g++", "ninja")
@@ -151,7 +149,7 @@ def test_nothing_of_a_recipe_outlives_contribbot(
     put_full(toy, {"commands": f'[["true"], ["sh", "-c", "{slow}"]]'})
     child = program.start("verify", "area")
     try:
-        assert eventually(lambda: bool(written(pids))), "no command was ever started"
+        assert until(lambda: bool(written(pids))), "no command was ever started"
         started = written(pids)
         assert all(map(running, started))
     finally:
@@ -160,7 +158,7 @@ def test_nothing_of_a_recipe_outlives_contribbot(
 
     try:
         # The other side's command may have started meanwhile.
-        assert eventually(lambda: not any(map(running, {*started, *written(pids)})))
+        assert until(lambda: not any(map(running, {*started, *written(pids)})))
     finally:
         for pid in filter(running, written(pids)):
             os.kill(pid, signal.SIGKILL)
@@ -180,14 +178,6 @@ def running(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
-
-
-def eventually(true: Callable[[], bool]) -> bool:
-    """Say whether something becomes true within a minute."""
-    deadline = time.monotonic() + 60
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return true()
 
 
 def test_an_unknown_placeholder_is_refused(toy: Toy, program: Program) -> None:

@@ -8,12 +8,11 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Program
+from tests.conftest import Program, until
 from tests.smalldisk import small_disk
 from tests.test_bench import assert_gone
 from tests.toy import Toy, git, one_check
@@ -38,14 +37,6 @@ def slow_queue(toy: Toy, wait: str = SLEEP) -> None:
     """A queue whose only check waits, after it has told so."""
     toy.put_patch(checks=one_check(), check_files={"test_red.py": SLOW.format(wait=wait)})
     toy.put_queue(["area"])
-
-
-def until(holds: Callable[[], bool], seconds: float = 60) -> bool:
-    """Wait for something, and say whether it came."""
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return holds()
 
 
 def wait_for(runs: Path, *, started: int = 1) -> None:

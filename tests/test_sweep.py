@@ -18,9 +18,8 @@ from contribbot.machine.machine import Packages, this_machine
 from contribbot.run_folder import Kept, run_folder
 from contribbot.verify.pipeline import OutcomeCache, Remembered
 from tests.buildtoy import products, put_kernel_patch
-from tests.conftest import Program
+from tests.conftest import Program, until
 from tests.records import seen
-from tests.test_interrupts import until
 from tests.toy import Toy
 
 DAY = 86400

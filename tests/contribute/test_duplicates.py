@@ -12,7 +12,6 @@ from contribbot.contribute.duplicates import functions_of, look_file, title_word
 from contribbot.contribute.model import Gate
 from contribbot.queue.toml_edit import set_different
 from tests.contribute.gatetoy import BESIDE, CHANGES, NOW, OTHERWISE, Table, close, edit
-from tests.contribute.terminal import sitting
 from tests.github.state_social import add_comment
 
 SAME = {path: str(text) for path, text in CHANGES.items()}
@@ -124,12 +123,6 @@ def test_a_patch_for_an_issue_begins_with_what_was_tried_for_it(table: Table) ->
     assert all(words in done.out for words in (told, "bob: The callers are wrong.", "--different"))
     stated = table.queue.specs["again"].contribution
     assert (stated.issue, stated.different) == ("example/toy#1", {})
-    asked, why = ("new", "asked", "--title", "[Bugfix] T", "--issue", "1"), "It asks the callers."
-    with sitting("-m", "contribbot", *asked, env=table.env(), cwd=table.toy.queue) as terminal:
-        terminal.answer(why)
-        assert terminal.end() == 0, terminal.seen
-    reference = f"example/toy#{tried.number}"
-    assert table.queue.specs["asked"].contribution.different == {reference: why}
     for number, code in (("77", 3), ("x", 2)):
         done = table.program("new", "other", "--title", "[Bugfix] T", "--issue", number)
         assert (done.code, done.err.count("\n")) == (code, 1), done.err
