@@ -27,12 +27,12 @@ with the environment of a check (docs/bench.md). Several pairs of processes meas
 
 Rules for an author:
 
-- `cases()` is cheap: it describes. Tensors are made in `prepare`, without the tree.
-- `run` does the work that is claimed and nothing else. It is called many times on the same inputs
-  and must not change them. That its results are right is for a check; return them all the same,
-  for where a gain is claimed those of both trees are compared.
-- The generators of `random`, numpy and torch are seeded alike on both trees before `prepare`.
-- Nothing of the upstream's that differs between the trees may decide which cases there are.
+- `cases()` is cheap: it only describes. `prepare` makes tensors, and does not use the tree.
+- `run` does the claimed work and nothing else. `run` is called many times on the same inputs
+  and must not change the inputs. A check tests the results; return the results all the same, as
+  for a claimed gain the results of both trees are compared.
+- Before `prepare`, `random`, numpy and torch get the same seed on both trees.
+- The list of cases must not depend on upstream code that differs between the trees.
 - Beware late binding of loop variables in `lambda`s and inner functions (above: `rows=rows`).
 """
 
@@ -43,34 +43,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-#: Set by the stage in both processes: the device that the entry's `requires` asks for.
+#: The variable that tells both processes the device of the bench: `cpu` or `cuda`.
 DEVICE_VARIABLE: Final = "CONTRIBBOT_BENCH_DEVICE"
 
 
 def device() -> Literal["cpu", "cuda"]:
-    """Return the device that this bench is about: `cpu` or `cuda`.
+    """Return the device on which this bench measures: `cpu` or `cuda`.
 
-    It follows from the entry's `requires` in `patch.toml`, so that one file can serve an
+    `requires` of the `[[bench]]` entry in `patch.toml` decides, so that one file can serve an
     entry for the processor and another for a GPU (a gfx target is `cuda` for torch).
-    Outside a bench it is `cpu`.
+    Outside a bench, the device is `cpu`.
     """
     return "cuda" if os.environ.get(DEVICE_VARIABLE) == "cuda" else "cpu"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One thing whose time is compared between base and patched tree.
+    """A piece of work whose time is compared between the base and the patched tree.
 
     Attributes:
-        name: Shown, and searched for `cases` of `patch.toml`; unique in the file.
-        prepare: Makes one set of inputs, a tuple: the arguments of `run`. On a GPU it is called
-            again for further sets, which take turns, while all fit into the last-level cache.
-        run: The work that is timed: gets the inputs, returns its results.
-        bytes_moved: Bytes that the work must at least read and write, shown as bytes a second.
-        flops: Operations of the work (a multiply-add counts two), shown as operations a second.
-        not_compared: Ignored; files of the last release state it.
-        graph: Whether a CUDA (HIP) graph of a call is timed, so that launches do not count. `run`
-            must not wait for the GPU. Without meaning on `cpu`.
+        name: A name, unique in the file, that `cases` in `patch.toml` can match.
+        prepare: Returns one set of inputs, a tuple: the arguments of `run`. On a GPU, it is called
+            again for more sets, used in turns, so that the last-level cache cannot hold them all.
+        run: The timed work: takes the inputs, returns the results.
+        bytes_moved: The least number of bytes that the work reads and writes, shown per second.
+        flops: Number of operations of the work (a multiply-add counts two), shown per second.
+        not_compared: Ignored; the last release of contribbot had this argument.
+        graph: Whether to time a CUDA (HIP) graph of a call, so that launches do not count. `run`
+            must not wait for the GPU. Ignored on `cpu`.
     """
 
     name: str
@@ -82,10 +82,10 @@ class Case:
     graph: bool = False
 
     def inputs(self) -> tuple[object, ...]:
-        """Make one set of inputs.
+        """Return one set of inputs from `prepare`.
 
         Raises:
-            TypeError: `prepare` returned no tuple.
+            TypeError: `prepare` returned something other than a tuple.
         """
         inputs = self.prepare()
         if not isinstance(inputs, tuple):

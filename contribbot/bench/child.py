@@ -1,7 +1,7 @@
-"""The measuring child: one on the base tree, one on the patched tree. Started by `session.py`.
+"""The process that measures a bench file on one tree; `session.py` starts one for each tree.
 
 `python -m contribbot.bench.child FILE` reads requests from standard input, a line of JSON each
-(`{"do": …}`), and answers by lines on standard output. What the bench file prints goes to the log.
+(`{"do": …}`), and answers by lines on standard output. Output of the bench file goes to the log.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from pathlib import Path
 from contribbot.bench import Case, device
 from contribbot.lifeline import guard_group, limit_files
 
-#: Seconds that a round on a processor lasts at least, and milliseconds of one on a GPU.
+#: The shortest round: seconds on a processor, milliseconds on a GPU.
 _ROUND = 0.1
 _GPU_ROUND = 50
-#: Seconds of calls that follow each other on a GPU; one that lasts longer is not made so: events
-#: wait for the host in it, too.
+#: Seconds for a batch of GPU calls without waiting in between; a longer call is not measured so,
+#: as the host's time hardly counts.
 _GPU_BATCH = 0.01
-#: Samples of a round at least, except of calls that last `_LONG`; calls of one on a GPU.
+#: The fewest samples of a round, unless a call lasts `_LONG`; on a GPU, the fewest calls.
 _FEWEST = 3
-#: After this many times `_ROUND` a round ends early: something else uses the processor.
+#: A round ends early after this many times `_ROUND`, as another program uses the processor.
 _PATIENT = 3
-#: Seconds that one sample lasts at least: a thousand times what reading the clock costs.
+#: The fewest seconds of a sample: a thousand times the cost of reading the clock.
 _SAMPLE = 0.0005
-#: Seconds of a call after which another call before the round warms nothing more.
+#: A call of this many seconds or more needs no call before it to warm the caches.
 _LONG = 0.1
-#: Milliseconds for which do_bench repeats a call before a round.
+#: Milliseconds for which triton's do_bench repeats a call before a round.
 _WARM_UP = 10
-#: Sets of inputs on a GPU at most.
+#: The largest number of sets of inputs on a GPU.
 _SETS = 8
-#: An error message may hold a tensor; an answer need not.
+#: The longest error text in an answer, in characters, as a message may print a whole tensor.
 _LONGEST = 2000
 _SEED = 20260408
-#: Complaints of the CUDA and HIP runtimes about the code that ran; anything else that they
-#: complain of is the device's or the driver's trouble.
+#: Errors of the CUDA and HIP runtimes for which the code that ran is to blame; all other errors
+#: of the runtimes count as trouble of the device or driver.
 _FAULTS = re.compile(
     r"illegal memory access|illegal address|misaligned address|illegal instruction"
     r"|device-side assert\b|unspecified launch failure|invalid program counter"
@@ -67,15 +67,15 @@ Answer = dict[str, object]
 
 
 class MissingError(Exception):
-    """This machine lacks something; says what and the next step."""
+    """This machine lacks something; the message names it and the next step."""
 
 
 class HostMeter:
-    """Measures one case on the processor.
+    """A meter that measures one case on the processor.
 
-    A round takes as many samples as fit into `_ROUND` seconds, at least one; a sample is
-    as many calls as are needed to last `_SAMPLE` seconds. Both are settled once, from the
-    first calls. Garbage collection is off while the clock runs.
+    A round has as many samples as fit into `_ROUND` seconds, at least one; a sample has
+    as many calls as last `_SAMPLE` seconds. The first calls decide both numbers.
+    Garbage collection is off while the clock runs.
     """
 
     sets = 1
@@ -99,17 +99,17 @@ class HostMeter:
         return timeit.timeit(self._call, number=self._calls) / self._calls
 
     def _best(self) -> float:
-        """Return the seconds of a call: one interruption must not make all rounds short."""
+        """Return the seconds of a call, the best of up to three, as one may be interrupted."""
         first = self._sample()
         return first if first >= _LONG else min(first, self._sample(), self._sample())
 
     def called(self) -> None:
-        """A round has measured what a program waits for."""
+        """Return None: on a processor, `round` already measures the whole call."""
 
     def round(self) -> tuple[float, int]:
-        """Return the median seconds of a call, and how many samples that is of."""
+        """Return the median seconds of a call, and the number of samples."""
         if self._calls > 1 or self._samples > 1:
-            # The other side has used the caches since this one ran last.
+            # Warm the caches, which the other process has used in between.
             self._call()
         seconds: list[float] = []
         late = time.monotonic() + _PATIENT * _ROUND
@@ -119,10 +119,10 @@ class HostMeter:
 
 
 class GpuMeter:
-    """Measures one case with triton's do_bench: events on the device, its caches cleared.
+    """A meter that measures one case on a GPU with triton's do_bench, which uses GPU events.
 
-    do_bench overwrites a buffer as large as the caches between the calls. The inputs take
-    turns on top of that, where one set would fit into the L2 cache twice.
+    Between calls, do_bench overwrites a buffer as large as the caches. In addition, several sets
+    of inputs are used in turns if the L2 cache has room for two sets.
     """
 
     def __init__(self, case: Case) -> None:
@@ -138,7 +138,7 @@ class GpuMeter:
         self.sets = len(inputs)
         turn = itertools.cycle(inputs)
         self._call: Callable[[], object] = lambda: case.run(*next(turn))
-        self._call()  # what is compiled or allocated once is not the call's
+        self._call()  # compiles and allocates what later calls reuse
         self.memory = self._peak()
         started = time.perf_counter()
         self._call()
@@ -151,7 +151,7 @@ class GpuMeter:
     def _captured(
         self, run: Callable[..., object], inputs: list[tuple[object, ...]]
     ) -> Callable[[], None]:
-        """Return what replays a call, with each set of inputs in turn."""
+        """Return a function that replays a graph of the call, with each set of inputs in turn."""
         graphs = [self._cuda.CUDAGraph() for _ in inputs]
         for graph, each in zip(graphs, inputs, strict=True):
             with self._cuda.graph(graph):
@@ -160,7 +160,7 @@ class GpuMeter:
         return lambda: next(turn).replay()
 
     def _peak(self) -> int:
-        """Return the bytes that one call allocates at its peak, its results among them."""
+        """Return the peak number of bytes that one call allocates, with its results."""
         self._cuda.synchronize()
         self._cuda.reset_peak_memory_stats()
         before = self._cuda.memory_allocated()
@@ -171,7 +171,7 @@ class GpuMeter:
         return peak
 
     def called(self) -> float | None:
-        """Return the seconds of a call among others, as a program makes them: the host's, too."""
+        """Return a call's seconds in a series of calls, host time included; None: not measured."""
         if not self._calls:
             return None
 
@@ -183,7 +183,7 @@ class GpuMeter:
         return statistics.median(timeit.repeat(batch, number=1, repeat=_FEWEST)) / self._calls
 
     def round(self) -> tuple[float, int]:
-        """Return the median seconds of a call, and how many calls that is of."""
+        """Return the median seconds of a call, and the number of calls."""
         from triton.testing import do_bench  # noqa: PLC0415  only on a GPU
 
         milliseconds: list[float] = do_bench(
@@ -193,7 +193,7 @@ class GpuMeter:
 
 
 def require_gpu() -> None:
-    """See that torch has a GPU and triton is there."""
+    """Raise MissingError unless triton is installed and torch sees a GPU."""
     if importlib.util.find_spec("triton") is None:
         raise MissingError("the Python module triton is not installed; GPUs are measured with it")
     import torch  # noqa: PLC0415  see GpuMeter
@@ -203,7 +203,7 @@ def require_gpu() -> None:
 
 
 class BenchServer:
-    """Holds the cases of one bench file and does what it is asked with them."""
+    """The cases of one bench file, and the methods that requests call by name."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -211,10 +211,10 @@ class BenchServer:
         self._meter: HostMeter | GpuMeter | None = None
 
     def load(self) -> Answer:
-        """Import the file and list its cases."""
+        """Import the bench file and return its cases as data."""
         if device() == "cuda":
             require_gpu()
-        module = importlib.import_module(self._file.stem)  # from the folder that it works in
+        module = importlib.import_module(self._file.stem)  # in the current folder
         listed: Callable[[], Iterator[Case]] | None = getattr(module, "cases", None)
         if listed is None:
             raise AttributeError(f"{self._file.name} defines no function cases()")
@@ -233,9 +233,9 @@ class BenchServer:
         }
 
     def prepare(self, case: str, seed: int, results: str) -> Answer:
-        """Free the inputs of the previous case, make this case's, and run the case once."""
+        """Free the previous case's inputs, make this case's inputs, and run the case once."""
         self._meter = None
-        if device() == "cuda":  # so that the other side can have the memory
+        if device() == "cuda":  # leave the memory to the other process
             sys.modules["torch"].cuda.empty_cache()
         _seed(seed)
         work = self._cases[case]
@@ -245,19 +245,19 @@ class BenchServer:
         return {"memory": self._meter.memory, "sets": self._meter.sets, "results": found}
 
     def measure(self) -> Answer:
-        """Measure one round of the case that was prepared last."""
+        """Measure one round of the last prepared case."""
         if self._meter is None:
             raise RuntimeError("no case is prepared")
         seconds, samples = self._meter.round()
         return {"seconds": seconds, "samples": samples, "called": self._meter.called()}
 
     def answer(self, request: dict[str, object]) -> Answer:
-        """Do what a request asks; an exception becomes an answer too."""
+        """Call the method that a request names; return its answer, or its exception as data."""
         do = request.pop("do")
         try:
             answer: Answer = getattr(self, str(do))(**request)
         except (Exception, SystemExit) as error:  # noqa: BLE001  the file and the tree may raise anything
-            # To the log, with all frames; the answer holds what a person reads first.
+            # The whole traceback goes to the log; the answer has only the message.
             traceback.print_exc()
             sys.stderr.flush()
             self._meter = None
@@ -268,7 +268,7 @@ class BenchServer:
 
 
 def _compare(work: Case, file: Path) -> str:
-    """Run a case once; write its results, or compare them with those of the other side."""
+    """Run a case once; write the results to a file, or compare them with the file's results."""
     inputs = work.inputs()
     results = work.run(*inputs)
     if is_input(results, inputs):
@@ -280,11 +280,11 @@ def _compare(work: Case, file: Path) -> str:
         others = pickle.loads(file.read_bytes())  # noqa: S301  contribbot's own, of this run
         return "alike" if alike(results, others) else "different"
     except (pickle.PickleError, AttributeError, TypeError):
-        return "different"  # as far as can be known
+        return "different"  # results that cannot be pickled cannot be compared
 
 
 def is_input(value: object, inputs: tuple[object, ...]) -> bool:
-    """Say whether a result holds nothing but inputs."""
+    """Return whether a result is None or consists of nothing but inputs."""
     if value is None or any(value is each for each in (inputs, *inputs)):
         return True
     parts = value.values() if isinstance(value, dict) else value
@@ -294,7 +294,7 @@ def is_input(value: object, inputs: tuple[object, ...]) -> bool:
 
 
 def alike(value: object, other: object) -> bool:
-    """Compare two results as torch.testing does; by `==` without torch, or what is no number."""
+    """Return whether two results are close (torch.testing), or else equal by type and `==`."""
     try:
         sys.modules["torch"].testing.assert_close(value, other, equal_nan=True)
     except AssertionError:
@@ -305,7 +305,7 @@ def alike(value: object, other: object) -> bool:
 
 
 def kind_of(error: BaseException) -> str:
-    """Tell what kind of thing went wrong; `verdict.RefusalKind` has the words."""
+    """Return an error's kind, one of `session.RefusalKind`."""
     text = str(error)
     if isinstance(error, MissingError):
         return "missing"
@@ -323,7 +323,7 @@ def _shown(text: str) -> str:
 
 
 def _seed(number: int) -> None:
-    """Give both sides the same random numbers."""
+    """Seed `random`, numpy and torch, so that both processes get the same random numbers."""
     seed = _SEED + number
     random.seed(seed)
     if "numpy" in sys.modules:
@@ -333,10 +333,10 @@ def _seed(number: int) -> None:
 
 
 def main() -> None:
-    """Answer until the parent closes standard input."""
+    """Answer requests until the parent process closes standard input."""
     guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
     limit_files()
-    # Copies of the descriptors, which programs that the bench file starts do not inherit.
+    # Use copies of the descriptors: programs that the bench file starts do not inherit the copies.
     requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

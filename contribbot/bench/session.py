@@ -1,7 +1,7 @@
-"""One bench: base and patched tree, timed in turns by several pairs of children.
+"""Run one bench: several pairs of child processes time the base and the patched tree in turns.
 
-A child is asked by lines of JSON (`{"do": …}`) on its standard input, and answers each by a line on
-its standard output: one of the models below, or a `Refusal`.
+A child process reads requests, lines of JSON (`{"do": …}`), and answers each by a line on
+standard output: one of the models below, or a `Refusal`.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from contribbot.errors import check_stopping
 from contribbot.model.base import Model
 from contribbot.model.record import CaseVerdict
 
-#: Characters of an error that are shown; the log has all.
+#: The longest part of an error that is shown, in characters; the log has the whole error.
 _SHOWN: Final = 240
-#: Seconds between two looks at a child that has not answered yet.
+#: Seconds between two checks of a child process that has not answered yet.
 _LOOK: Final = 0.25
-#: After these a child can measure nothing more.
+#: Kinds of trouble after which a child process cannot measure any more.
 _FATAL: Final = frozenset({"gone", "hung", "fault", "lost", "missing"})
 _LOADING: Final = "cannot be loaded"
 
-#: Why a child could not do what it was asked.
+#: Why a child process could not do what a request asked.
 #: `error`: the file or the tree's code raised. `memory`: there is not enough memory.
 #: `fault`: the tree's code broke the GPU's context. `lost`: the GPU went away.
 #: `missing`: the machine lacks something.
@@ -53,22 +53,22 @@ RefusalKind = Literal["error", "memory", "fault", "lost", "missing"]
 
 
 class Refusal(Model):
-    """The child could not do what it was asked; `error` is `ExceptionType: message`."""
+    """The answer that a request failed; `error` is `ExceptionType: message`."""
 
     kind: RefusalKind
     error: str
 
 
 class ListedCases(Model):
-    """To `load`: the file is imported, and these are its cases, in its order."""
+    """The answer to `load`: the cases of the imported file, in the file's order."""
 
     cases: Annotated[tuple[CaseInfo, ...], Field(strict=False)]
 
 
 class PreparedCase(Model):
-    """To `prepare`: a case has its inputs (so many sets, which take turns) and has run once.
+    """The answer to `prepare`: a case has run once, and has `sets` sets of inputs, used in turns.
 
-    `memory` is the peak of a run in bytes on the device, without the inputs.
+    `memory` is the peak of a run in bytes on the GPU, without the inputs.
     """
 
     memory: Annotated[int, Field(ge=0)] | None
@@ -77,11 +77,11 @@ class PreparedCase(Model):
 
 
 class MeasuredRound(Model):
-    """To `measure`: the median time of a call in one round, over so many samples."""
+    """The answer to `measure`: the median seconds of a call in one round of `samples` samples."""
 
     seconds: Positive
     samples: Annotated[int, Field(ge=1)]
-    #: The same of calls that follow each other on a GPU, with the host's part.
+    #: A call's seconds in a series of calls on a GPU, host time included; None: not measured.
     called: Positive | None
 
 
@@ -90,18 +90,18 @@ AnswerT = TypeVar("AnswerT", bound=Model)
 
 @dataclass(frozen=True)
 class BenchSide:
-    """The start of the children of one side; `name` is `base` or `patched tree`."""
+    """How to start child processes on one tree; `name` is `base` or `patched tree`."""
 
     name: str
-    checks: Path  # holds the bench file; a child works in it
+    checks: Path  # the folder of the bench file; a child process runs in this folder
     env: Mapping[str, str]
-    log: Path  # gets what they print
+    log: Path  # gets the output of the child processes
 
 
 class _TroubleError(Exception):
-    """A child did not do what it was asked, or (`side` is empty) its file cannot be measured.
+    """A child process failed at a request, or (`side` is empty) the file cannot be measured.
 
-    `gone`: it crashed, hung or was killed, and can be asked nothing more.
+    `gone`: the process crashed or was killed; `hung`: the process did not answer in time.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class _TroubleError(Exception):
     ) -> None:
         super().__init__(text)
         self.side, self.kind, self.text = side, kind, text
-        #: The verdict on the claim, and whether the same again would give the same.
+        #: `verdict`: on the patch's claim; `lasting`: whether another run would end the same way.
         elsewhere = kind in {"memory", "lost", "missing"}
         self.verdict = CaseVerdict.UNAVAILABLE if elsewhere else CaseVerdict.FAILED
         self.lasting = kind == "error"
@@ -118,7 +118,7 @@ class _TroubleError(Exception):
 
 @dataclass
 class _Worker:
-    """A running child; `log` is a descriptor, since the file may be gone."""
+    """A running child process of a bench, with the open descriptor of its log."""
 
     side: str
     child: Popen[bytes]
@@ -127,18 +127,18 @@ class _Worker:
     received: bytes = b""
 
     def ask(self, answer: type[AnswerT], do: str, **more: object) -> AnswerT:
-        """Ask for something and wait for the answer."""
+        """Send a request and return the answer; raise _TroubleError on a refusal."""
         self.tell(do, **more)
         return self.hear(answer)
 
     def tell(self, do: str, **more: object) -> None:
-        """Ask for something; `hear` waits for the answer."""
-        # A child that is gone is noticed when its answer is waited for.
+        """Send a request; `hear` waits for the answer."""
+        # `hear` notices that the process has ended.
         with contextlib.suppress(BrokenPipeError):
             os.write(_descriptor(self.child.stdin), json.dumps({"do": do, **more}).encode() + b"\n")
 
     def hear(self, answer: type[AnswerT]) -> AnswerT:
-        """Wait for the answer to what was asked."""
+        """Wait for the answer to the last request, and return it as a model."""
         line = self._line()
         with contextlib.suppress(ValidationError):
             refusal = Refusal.model_validate_json(line)
@@ -158,7 +158,7 @@ class _Worker:
                 raise self._gone(text, "hung")
             ready = select.select([answers], [], [], _LOOK)[0]
             chunk = os.read(answers, 65536) if ready else b""
-            # Programs that the child has started may hold its end of the pipe open.
+            # Programs that the child process started may keep the pipe open after its end.
             if not chunk and (ready or self.child.poll() is not None):
                 raise self._gone(self._ended())
             self.received += chunk
@@ -166,7 +166,7 @@ class _Worker:
         return line
 
     def _ended(self) -> str:
-        """Say how a child ended that closed its channel."""
+        """Return a phrase on how a child process without an answer ended."""
         try:
             code = self.child.wait(1)
         except TimeoutExpired:
@@ -191,12 +191,12 @@ def _descriptor(pipe: IO[bytes] | None) -> int:
 
 @contextlib.contextmanager
 def _worker(side: BenchSide, file: str, *, pair: int, deadline: float) -> Iterator[_Worker]:
-    """Start the child of a numbered pair; after the block it and all that it started are gone."""
+    """Start a child process of a pair; kill it and its descendants after the `with` block."""
     with process.lifeline() as end, side.log.open("a+b") as log:
         child = process.start(
             [sys.executable, *arguments(file)],
             cwd=side.checks,
-            # Alike on both sides: sets and dicts of strings are in the same order.
+            # The same seed on both trees, so that sets of strings have the same order.
             env={"PYTHONHASHSEED": str(pair), **side.env, "CONTRIBBOT_LIFELINE": str(end)},
             stdin=PIPE,
             stdout=PIPE,
@@ -207,18 +207,18 @@ def _worker(side: BenchSide, file: str, *, pair: int, deadline: float) -> Iterat
             try:
                 yield _Worker(side.name, child, log.fileno(), deadline)
             finally:
-                # Also after a good end: programs that the child left running are of no use.
+                # Also after success: programs that the child process started may still run.
                 process.kill_group(child)
                 child.wait()
 
 
 def arguments(file: str) -> list[str]:
-    """Return what Python is given to measure a bench file."""
+    """Return Python's arguments to start a process that measures a bench file."""
     return ["-B", "-m", "contribbot.bench.child", file]
 
 
 def _one_line(text: str) -> str:
-    """Return the first line that says something, if need be its beginning."""
+    """Return the first line of a text that is not empty, shortened to `_SHOWN` characters."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
 
@@ -232,11 +232,11 @@ class _Pair:
     patched: _Worker
 
     def listed(self) -> tuple[Sequence[CaseInfo], Sequence[CaseInfo]]:
-        """Wait until both have imported the file."""
+        """Wait until both processes have imported the file; return the cases of each."""
         return self.base.hear(ListedCases).cases, self.patched.hear(ListedCases).cases
 
     def prepare(self, case: CaseResult, results: str) -> tuple[PreparedCase, PreparedCase] | None:
-        """Let both make their inputs; None where one or both cannot, which settles the case."""
+        """Let both processes prepare a case; None: one cannot, and the case has its verdict."""
         more = {"case": case.info.name, "seed": self.number, "results": results}
         answers: list[PreparedCase] = []
         troubles: list[_TroubleError] = []
@@ -266,7 +266,7 @@ class _Pair:
         return None
 
     def end(self) -> None:
-        """End both children, so that the next pair has the machine's memory."""
+        """Kill both child processes, so that the next pair can use the memory."""
         for side in (self.base, self.patched):
             process.kill_group(side.child)
 
@@ -280,24 +280,24 @@ def measure(
     timeout: float,
     cores: int = 1,
 ) -> BenchResult:
-    """Time the cases of a bench file whose name holds `cases`, and judge the claim.
+    """Time the cases of a bench file whose names match `cases`, and judge the claim.
 
-    Children that are not measured load side by side, as many as there are cores.
+    Up to one child process for each core loads the file at the same time; only one measures.
     """
-    # Two processes a pair.
+    # A pair has two processes.
     deadline = time.monotonic() + timeout
     session = _BenchSession(file, cases, claim, sides, deadline, max(1, cores // 2))
     result = session.result
     try:
         session.time()
     except _TroubleError as trouble:
-        # A lack of the machine and a mistake of the file are the same on both sides.
+        # A lack of the machine or a mistake of the file is the same on both trees.
         somewhere = trouble.side and trouble.kind != "missing"
         where = f"{session.doing} on the {trouble.side}: " if somewhere else ""
         result.trouble, result.lasting = where + trouble.text, trouble.lasting
         result.hung = trouble.kind == "hung"
         result.errors.append(trouble.text)
-        # That a file cannot be loaded says nothing of the patch.
+        # A file that cannot be loaded says nothing about the patch.
         loading = trouble.side and session.doing == _LOADING
         result.verdict = CaseVerdict.UNAVAILABLE if loading else trouble.verdict
     for case in result.of(CaseVerdict.UNDECIDED):
@@ -317,13 +317,13 @@ class _BenchSession:
     claim: Claim
     sides: tuple[BenchSide, BenchSide]
     deadline: float
-    abreast: int  # pairs that are loaded at the same time
+    abreast: int  # the number of pairs that are loaded at the same time
     doing: str = _LOADING
     result: BenchResult = field(default_factory=BenchResult)
 
     @contextlib.contextmanager
     def _pair(self, number: int) -> Iterator[_Pair]:
-        """Start the children of a pair; who is started first changes from pair to pair."""
+        """Start a pair's two child processes; the base is started first in every second pair."""
         with contextlib.ExitStack() as stack:
             order = self.sides if number % 2 == 0 else self.sides[::-1]
             children = (
@@ -336,7 +336,7 @@ class _BenchSession:
             yield _Pair(number, base, patched)
 
     def time(self) -> None:
-        """Measure by pair after pair of processes until the claim is decided, or often enough."""
+        """Measure with pair after pair, until the claim is decided or the last pair is done."""
         measured, spent = 0, 0.0
         while measured < LOOKS[-1] and (not measured or self.result.of(CaseVerdict.UNDECIDED)):
             started = time.monotonic()
@@ -359,10 +359,10 @@ class _BenchSession:
                 for case in self.result.of(CaseVerdict.UNDECIDED):
                     judge_case(case, self.claim)
             elif self.result.of(CaseVerdict.FAILED):
-                return  # nothing else can save the claim
+                return  # one failed case decides the claim
 
     def _measure(self, pair: _Pair, case: CaseResult) -> None:
-        """Measure in turns; trouble is the verdict of the case, and ends the bench with a child."""
+        """Measure a case with a pair; fatal trouble of a process ends the whole bench."""
         self.doing = f"{case.info.name}:"
         try:
             number = self.result.cases.index(case)
@@ -379,7 +379,7 @@ class _BenchSession:
     def _rounds(
         self, pair: _Pair, case: CaseResult, prepared: tuple[PreparedCase, PreparedCase]
     ) -> None:
-        """Measure rounds; who goes first changes from round to round and from pair to pair."""
+        """Measure rounds on both trees; the tree that goes first alternates."""
         rounds: tuple[list[MeasuredRound], list[MeasuredRound]] = [], []
         sides = [*zip((pair.base, pair.patched), rounds, strict=True)]
         for turn in range(pair.number, pair.number + self.claim.rounds_a_pair):
@@ -395,7 +395,7 @@ class _BenchSession:
 def _matching(
     listed: tuple[Sequence[CaseInfo], Sequence[CaseInfo]], pattern: str
 ) -> list[CaseInfo]:
-    """Return the cases that were asked for; both sides must have the same."""
+    """Return the cases whose names match; raise an error unless both trees have the same cases."""
     base, patched = (
         {info.name: info for info in infos if re.search(pattern, info.name)} for infos in listed
     )

@@ -1,4 +1,4 @@
-"""Measurements of cases, their verdict by the claim of a patch, and their part of the record."""
+"""Judge the measurements of a bench by the patch's claim, and write them as a record."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from contribbot.model.record import (
 )
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=False)]
-#: A number of bytes or operations; any that can be divided.
+#: A positive number of bytes or operations.
 Amount = Annotated[int, Field(gt=0, lt=2**63)]
 
 
 class CaseInfo(Model):
-    """The description of a case by its file."""
+    """A case as its bench file describes it."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     bytes_moved: Amount | None
@@ -36,32 +36,32 @@ class CaseInfo(Model):
     graph: bool = False
 
 
-#: The results of a case on both trees; `inputs`: `run` returns nothing else.
+#: How the results on both trees compare; `inputs`: `run` returns only its inputs.
 Results = Literal["alike", "different", "inputs"]
 _COMPARED: Final[dict[Results, str]] = {
     "alike": "with the same results",
     "different": "but the results differ, so it proves nothing alone",
     "inputs": "but `run` returns no result to compare, so it proves nothing alone",
 }
-#: How often the interval must hold the true median.
+#: The probability with which the interval must contain the true median.
 CONFIDENCE: Final = 0.95
-#: Pairs of processes after which the claim is looked at, until it is decided: fewer than six have
-#: no interval by order statistics. That it is looked at up to three times costs 2 of 100 at worst,
-#: where pairs scatter as widely as the claim is far from the truth.
+#: Numbers of pairs of processes after which the claim is judged, until it is decided. Fewer than
+#: six pairs have no interval by order statistics. Judging up to three times adds at most 2 wrong
+#: decisions in 100, when pairs scatter as widely as the claim is far from the truth.
 LOOKS: Final = (6, 12, 18)
-#: How far another session of the same machine (its clocks, its heat, other memory) moves a ratio
-#: beside what pairs of one session show: twice its standard deviation, 0.0046 and 0.0041 over 31
-#: and 48 cases that one H200 measured again hours later, fitted to what they differ by.
+#: How much a ratio differs between sessions on one machine (clocks, heat, other memory), beyond
+#: the scatter within a session: twice the standard deviation, which was 0.0046 and 0.0041 over 31
+#: and 48 cases that one H200 measured again hours later.
 SESSIONS: Final = 0.01
-#: How much slower than on the GPU a call must be for what the host makes of it to be shown.
+#: `called` is shown if a call with host time takes this many times the GPU's time, or more.
 _SLOWER: Final = 1.1
-#: Digits of a measured number that are kept; none is good to more.
+#: The number of significant digits that a record keeps of a measured number.
 _DIGITS: Final = 6
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A median, and an interval that holds the true median with some confidence."""
+    """A median, and an interval that contains the true median with a given confidence."""
 
     median: float
     low: float
@@ -70,11 +70,11 @@ class Spread:
 
     @property
     def is_noise(self) -> bool:
-        """Whether a ratio's difference from 1 lies inside its own spread."""
+        """Whether the interval of a ratio contains 1."""
         return self.low <= 1 <= self.high
 
     def over_sessions(self) -> Spread:
-        """Return the spread with the differences between sessions, which add up as squares."""
+        """Return the spread with a wider interval, for the differences between sessions."""
         down, up = (
             math.exp(math.hypot(math.log(self.median / end), SESSIONS))
             for end in (self.low, self.high)
@@ -89,7 +89,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Claim:
-    """The speed that a patch claims, as `[[bench]]` states the claim."""
+    """The speed and memory that a patch claims in `[[bench]]`."""
 
     at_least: float
     memory_at_most: float | None
@@ -97,53 +97,53 @@ class Claim:
 
     @property
     def rounds_a_pair(self) -> int:
-        """The rounds that each pair of processes measures."""
+        """The number of rounds that each pair of processes measures."""
         return max(1, round(self.rounds / LOOKS[0]))
 
 
 @dataclass
 class Measurements:
-    """Measurements of one case on one side."""
+    """The measurements of one case on one tree."""
 
-    #: The median time of a call, of each round of each process.
+    #: For each process, the median seconds of a call in each round.
     seconds: list[list[float]] = field(default_factory=list)
-    #: On a GPU, the same of calls that follow each other, with the host's part; of short ones.
+    #: The same for short calls on a GPU in a series, host time included.
     called: list[list[float]] = field(default_factory=list)
-    #: Over how many samples a round's median goes.
+    #: The number of samples in a round.
     samples: int = 0
-    #: The peak of a call in bytes, without its inputs, of which so many sets took turns.
+    #: A call's peak memory in bytes, without inputs; and the number of sets of inputs.
     memory: int | None = None
     sets: int = 1
 
 
 @dataclass
 class CaseResult:
-    """One case: its measurements, its verdict on the claim, and the reason."""
+    """A case with its measurements, the verdict on the claim, and the reason."""
 
     info: CaseInfo
     base: Measurements = field(default_factory=Measurements)
     patched: Measurements = field(default_factory=Measurements)
     verdict: CaseVerdict = CaseVerdict.UNDECIDED
     text: str = ""
-    results: Results = "different"  # compared where a gain is claimed
-    #: Whether the same again would say the same.
+    results: Results = "different"  # compared only if the patch claims a gain
+    #: Whether another run would give the same verdict.
     lasting: bool = True
-    #: The words of processes that could not do what they were asked.
+    #: The error messages of failed requests.
     errors: list[str] = field(default_factory=list)
 
     @property
     def ratios(self) -> list[float]:
-        """The base's time over the patched tree's, pair by pair; above 1 is faster."""
+        """For each pair, the base's time divided by the patched tree's; above 1: faster."""
         return pair_ratios(self.base.seconds, self.patched.seconds)
 
     @property
     def ratio(self) -> Spread | None:
-        """The median of the ratios, and the interval that holds the machine's over sessions."""
+        """The median ratio with an interval that allows for other sessions; None: not measured."""
         return spread(self.ratios).over_sessions() if self.patched.seconds else None
 
     @property
     def called(self) -> Spread | None:
-        """The same of calls as a program makes them, where that is slower than the GPU is."""
+        """The same ratio for calls with host time, if host time slows a tree down; else None."""
         slower = [
             statistics.median(itertools.chain(*side.called))
             > _SLOWER * statistics.median(itertools.chain(*side.seconds))
@@ -156,7 +156,7 @@ class CaseResult:
 
     @property
     def memory_ratio(self) -> float | None:
-        """The patched tree's peak memory over the base's, where it was measured."""
+        """The patched tree's peak memory divided by the base's; None: not measured."""
         base, patched = self.base.memory, self.patched.memory
         if base is None or patched is None:
             return None
@@ -165,59 +165,59 @@ class CaseResult:
         return short(patched / base)
 
     def settle(self, verdict: CaseVerdict, text: str, *, lasting: bool = True) -> None:
-        """Set the verdict and the reason."""
+        """Set the verdict, the reason, and whether the verdict is lasting."""
         self.verdict, self.text, self.lasting = verdict, text, lasting
 
 
 @dataclass
 class BenchResult:
-    """The result of a bench."""
+    """The results of a bench's cases, and the trouble that stopped the bench, if any."""
 
     cases: list[CaseResult] = field(default_factory=list)
     unmeasured: int = 0
-    #: Why the bench as a whole was not done, the verdict of that, and whether the same
-    #: again would end in it.
+    #: Why the bench as a whole stopped, the verdict for that reason, and whether another run
+    #: would stop for the same reason.
     trouble: str = ""
     verdict: CaseVerdict = CaseVerdict.FAILED
     lasting: bool = True
-    #: Whether a process did not answer in time.
+    #: Whether a child process did not answer in time.
     hung: bool = False
-    #: The words of the process that ended the bench.
+    #: The error messages that stopped the bench.
     errors: list[str] = field(default_factory=list)
 
     @property
     def results(self) -> Results:
-        """The results of all cases: alike, or the first that are not."""
+        """`alike` if all cases have the same results on both trees, else the first other word."""
         return next((each.results for each in self.cases if each.results != "alike"), "alike")
 
     @property
     def words(self) -> list[str]:
-        """The messages of all processes that failed at a request."""
+        """All error messages of the bench and its cases."""
         return [*self.errors, *itertools.chain(*(case.errors for case in self.cases))]
 
     def of(self, *verdicts: CaseVerdict) -> list[CaseResult]:
-        """Return the cases with one of some verdicts."""
+        """Return the cases that have one of the verdicts."""
         return [case for case in self.cases if case.verdict in verdicts]
 
     @property
     def too_noisy(self) -> bool:
-        """Whether all was measured, nothing fails the claim, and some case cannot tell."""
+        """Whether all cases were measured, none failed, and one or more are undecided."""
         tell = self.of(CaseVerdict.PASSED, CaseVerdict.UNDECIDED)
         return not self.trouble and tell == self.cases and bool(self.of(CaseVerdict.UNDECIDED))
 
 
 def short(value: float) -> float:
-    """Return a number with the digits that a record keeps."""
+    """Return a number rounded to the digits that a record keeps."""
     return float(f"{value:.{_DIGITS}g}")
 
 
 def number(value: float) -> str:
-    """Return a ratio with three digits or more, so that 0.979 does not read 0.98."""
+    """Return a ratio as text: three decimal places below 10, else one."""
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"  # noqa: PLR2004  where two digits stand before the point
 
 
 def pair_ratios(base: Sequence[Sequence[float]], patched: Sequence[Sequence[float]]) -> list[float]:
-    """Return each pair's median of its rounds' ratios."""
+    """Return, for each pair, the median of the ratios of its rounds."""
     return [
         short(statistics.median([b / p for b, p in zip(*pair, strict=True)]))
         for pair in zip(base, patched, strict=True)
@@ -225,10 +225,10 @@ def pair_ratios(base: Sequence[Sequence[float]], patched: Sequence[Sequence[floa
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return the median and its confidence interval by order statistics.
+    """Return the median of some values and its confidence interval by order statistics.
 
-    Each value lies below the true median with probability 1/2, however the values are
-    distributed (all they must be is independent). So the number of them that do is
+    If the values are independent, each lies below the true median with probability 1/2,
+    whatever their distribution. So the number of values below the median is
     binomial, and the interval from the k-th smallest to the k-th largest misses the
     median with probability 2 P(Binomial(n, 1/2) < k). The largest k that keeps
     `CONFIDENCE` is taken; it exists from six values on. For nine it is the second.
@@ -248,7 +248,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def judge_case(case: CaseResult, claim: Claim) -> None:
-    """Judge a case that was measured by at least one pair of processes."""
+    """Set the verdict of a case that one or more pairs of processes have measured."""
     ratio, at_least, at_most = case.ratio, claim.at_least, claim.memory_at_most
     assert ratio is not None  # noqa: S101  the caller has measured
     if ratio.low >= at_least:
@@ -264,7 +264,7 @@ def judge_case(case: CaseResult, claim: Claim) -> None:
         )
     if called := case.called:
         said = f"called as a program does, {called}"
-        # A gain on the GPU may be lost on the host: only a loss there breaks a claim.
+        # With host time, a gain on the GPU may vanish: only a loss breaks the claim.
         if called.high < min(at_least, 1):
             case.settle(CaseVerdict.FAILED, f"{said} the base's speed, {_claimed(at_least)}")
         else:
@@ -286,7 +286,7 @@ def _claimed(at_least: float) -> str:
 
 
 def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
-    """Return outcome, reason and whether the same again would give the same."""
+    """Return a bench's outcome, the reason, and whether another run would end the same way."""
     failed = result.of(CaseVerdict.FAILED)
     lasting = result.lasting and all(case.lasting for case in failed)
     if result.trouble and (result.verdict is CaseVerdict.FAILED or not failed):
@@ -321,7 +321,7 @@ def _cases(count: int) -> str:
 
 
 def case_record(case: CaseResult) -> BenchCase:
-    """Return the record of a case: seconds, bytes, and what follows from them."""
+    """Return the record of a case: seconds, bytes, rates and ratios."""
     info, ratio, called = case.info, case.ratio, case.called
     known = BenchCase(
         case=info.name,
@@ -350,7 +350,7 @@ def _ratio(spread: Spread) -> Ratio:
 
 
 def _measured(side: Measurements, info: CaseInfo) -> MeasuredSide:
-    # The time of a call, process by process.
+    # For each process, the median seconds of a call.
     time = spread([statistics.median(rounds) for rounds in side.seconds])
     called = [*itertools.chain(*side.called)]
     return MeasuredSide(

@@ -1,1 +1,1 @@
-"""The life of a queue while its upstreams move on."""
+"""The commands `status`, `rebase` and `bisect`, for new releases of a queue's upstreams."""

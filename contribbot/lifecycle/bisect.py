@@ -1,4 +1,4 @@
-"""Finding the first release, or commit, that breaks a patch or makes it unnecessary."""
+"""Find the first release or commit that breaks a patch or makes the patch unnecessary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = Literal["before", "after", "skipped"]
 
 @dataclass(frozen=True)
 class Range:
-    """The releases or commits of a bisection."""
+    """The first and last release (or commit, if `commits`) of a bisection."""
 
     start: str
     end: str
@@ -28,7 +28,7 @@ class Range:
 
 
 def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
-    """Return the releases or commits of a range with both ends, oldest first, as pins."""
+    """Return a pin for each release or commit of a range, both ends included, oldest first."""
     if wanted.commits:
         like = like_of(queue, upstream)
         source = git_source(like)
@@ -64,7 +64,7 @@ def bisect(
     watcher: Watcher,
     heard: Callable[[Step], None],
 ) -> Bisection:
-    """Find the first point of a range at which the answer is yes."""
+    """Find the first release or commit of a range at which the answer to a question is yes."""
     upstream = queue.specs[name].upstream
     pins = points(queue, upstream, wanted)
     search = _Bisect(queue, name, pins, question, options, watcher, heard)
@@ -86,7 +86,7 @@ def bisect(
 
 @dataclass
 class _Bisect:
-    """A binary search over pins that passes over those without a clear answer."""
+    """A binary search over pins that skips pins without a clear answer."""
 
     queue: Queue
     name: str
@@ -95,12 +95,12 @@ class _Bisect:
     options: Options
     watcher: Watcher
     heard: Callable[[Step], None]
-    #: The answers by the number of the point, in the order in which they came.
+    #: The answers so far, by the pin's index in `pins`, in the order of the questions.
     steps: dict[int, Step] = field(default_factory=dict)
     trouble: SourceError | None = None
 
     def run(self, wanted: Range) -> tuple[str, list[str]]:
-        """Search; return the first pin with the answer yes, else the pins that may be the first."""
+        """Return the tag of the first pin with the answer yes, or else the tags that may be it."""
         low, high = 0, len(self.pins) - 1
         for place, should, end in ((low, "before", wanted.start), (high, "after", wanted.end)):
             step = self._ask(place)
@@ -129,7 +129,7 @@ class _Bisect:
         return ("", [*suspects, first]) if suspects else (first, [])
 
     def _ask(self, place: int) -> Step:
-        """Ask one pin; a pin that cannot be brought is skipped."""
+        """Return the answer for the pin at an index; `skipped` if the pin cannot be fetched."""
         pin, self.trouble = self.pins[place], None
         try:
             step = self._answer(pin)
@@ -143,7 +143,7 @@ class _Bisect:
         return step
 
     def _answer(self, pin: Pin) -> Step:
-        """Return whether the patch applies to a pin, or whether its checks pass there unpatched."""
+        """Return whether the patch applies to a pin, or whether its checks pass without it."""
         queue, names, progress = self.queue, [self.name], self.watcher.download()
         new = fetch_pin(queue, pin, progress=progress)
         moved = carried_over(queue, names, new, progress=progress)

@@ -1,4 +1,4 @@
-"""Moving a pin, and all its patches, to another release: all or nothing."""
+"""Move a pin and all its patches to another release, or change nothing."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from contribbot.queue.transaction import Transaction, transaction
 from contribbot.run_folder import run_folder
 from contribbot.verify.pipeline import Options, Watcher
 
-#: In the folder of moves: no patch has such a name.
+#: The state file in the folder of resolutions; no patch can have such a name.
 _STATE: Final = ".state.json"
-#: Beside a resolution: the digest of the patch that was resolved.
+#: The file in a resolution's folder with the digest of the patch that was resolved.
 _OF: Final = "of"
 _DECISIONS: Final = {
     Text.CLEAN: Decision.MOVE,
@@ -52,10 +52,10 @@ _DECISIONS: Final = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """The wishes of a user for the move of a pin."""
+    """The options of a user for the move of a pin."""
 
     to: str
-    #: The pin that moves: its upstream, tag, or both.
+    #: The pin to move, named by its upstream, tag, or both; empty: the only pin in use.
     pin: str = ""
     dry_run: bool = False
     run: bool = True
@@ -65,7 +65,7 @@ class Wanted:
 
 
 class Underway(Model):
-    """A move of a pin that waits for a person to resolve a conflict."""
+    """A pin's move that waits for a person to resolve a conflict of the patch `open`."""
 
     upstream: Name
     old: Tag
@@ -77,7 +77,7 @@ class Underway(Model):
 
 @dataclass(frozen=True)
 class PinMove:
-    """A pin to move, with its patches."""
+    """A pin to move, the pin in its place, and the names of the patches on the pin."""
 
     old: Pin
     new: Pin
@@ -86,7 +86,7 @@ class PinMove:
 
 @dataclass(frozen=True)
 class PreparedMove:
-    """The plan of a move, and the merged patches that carry the plan out."""
+    """The plan of a pin's move, and the merged patches to write."""
 
     plan: RebasePlan
     move: PinMove
@@ -95,16 +95,16 @@ class PreparedMove:
 
 
 def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) -> RebasePlan:
-    """Move a pin with all its patches, or nothing; return the plan, with what is in the way."""
+    """Move a pin with all its patches, unless a patch is in the way; return the plan."""
     if wanted.dry_run and not wanted.proceed:
         return _rebase(queue, wanted, options, watcher)
     with _alone(queue):
-        # Whoever moved a pin before has changed the queue.
+        # Another process may have changed the queue before this process got the lock.
         return _rebase(load_queue(queue.folder), wanted, options, watcher)
 
 
 def abort(queue: Queue) -> RebasePlan:
-    """Give up the move that waits for a person; delete its work tree and resolutions."""
+    """Give up the move that waits for a person; delete the move's work tree and resolutions."""
     with _alone(queue):
         queue = load_queue(queue.folder)
         state = _required(queue)
@@ -136,7 +136,7 @@ def _rebase(queue: Queue, wanted: Wanted, options: Options, watcher: Watcher) ->
 
 
 def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
-    """Store the resolved conflict, and return the wishes of the move that waited."""
+    """Store the resolved conflict, and return the options of the move that waited."""
     if wanted.to or wanted.pin or wanted.dry_run:
         raise UsageError(
             "--continue goes on with the move that waits, and takes no release and no --dry-run",
@@ -150,7 +150,7 @@ def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
 
 
 def _move_of(queue: Queue, wanted: Wanted) -> PinMove:
-    """Return the pin to move and its patches; refuse where the wish fits none, or several."""
+    """Return the pin to move and its patches; raise UsageError unless exactly one pin fits."""
     used = dict.fromkeys(own_pin(queue, name) for name in queue.specs)
     if not used:
         raise UsageError(
@@ -191,7 +191,7 @@ def _prepare(
     options: Options,
     watcher: Watcher,
 ) -> PreparedMove:
-    """Merge the patches onto the new release in the store, and return the plan."""
+    """Merge the patches onto the new release, in the store only, and return the plan."""
     old, new = (fetch_pin(queue, pin, progress=watcher.download()) for pin in (move.old, move.new))
     gone: dict[str, tuple[RebaseResult, Behaviour]] = {}
     while True:
@@ -204,7 +204,7 @@ def _prepare(
         if wanted.run:
             asked = [name for name in move.names if name not in gone]
             needs = needs_of(queue, asked, move.new, moved, options=options, watcher=watcher)
-        # A patch that is taken out is carried along no more.
+        # Merge again without the patches that are taken out.
         more = {
             name: (moved[name], need)
             for name, need in needs.items()
@@ -238,7 +238,7 @@ def _plan(moved: RebaseResult, behaviour: Behaviour | None) -> PatchPlan:
 
 
 def obstacles(plan: RebasePlan) -> list[PatchPlan]:
-    """Return the patches that stop a plan."""
+    """Return the patches that prevent a plan from being carried out."""
     kept = plan.superseded == "keep"
     stays = (patch for patch in plan.patches if patch.decision is not Decision.MOVE)
     return [
@@ -250,17 +250,17 @@ def obstacles(plan: RebasePlan) -> list[PatchPlan]:
 
 
 def _moves(patch: PatchPlan) -> bool:
-    """Tell whether a patch applies to the new release, as it is or merged."""
+    """Return whether a patch applies to the new release, unchanged or merged."""
     return patch.text in {Text.CLEAN, Text.MERGED}
 
 
 def _let_go(patch: PatchPlan, plan: RebasePlan) -> bool:
-    """Tell whether a plan takes a patch out of the queue, as superseded."""
+    """Return whether a plan takes a patch, as superseded, out of the queue."""
     return plan.superseded == "retire" and patch.decision is Decision.SUPERSEDED
 
 
 def _conflicted(plan: RebasePlan) -> list[str]:
-    """Return the patches with a conflict that a person must resolve before a rebase."""
+    """Return the names of patches with a conflict that a person must resolve first."""
     kept = plan.superseded == "keep"
     return [
         patch.patch
@@ -270,7 +270,7 @@ def _conflicted(plan: RebasePlan) -> list[str]:
 
 
 def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
-    """Write a plan to the queue, whole or not at all."""
+    """Write a plan to the queue in one transaction."""
     plan, move = prepared.plan, prepared.move
     gone = {patch.patch: patch.why for patch in plan.patches if _let_go(patch, plan)}
     before = {name: queue.patch(name) for name in move.names}
@@ -312,10 +312,10 @@ def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
 def _write_patch(
     change: Transaction, queue: Queue, prepared: PreparedMove, patch: Patch, gone: Mapping[str, str]
 ) -> None:
-    """Write a moved patch."""
+    """Write a moved patch's files, pin and dependencies."""
 
     def left(name: str) -> list[str]:
-        """Return a patch's dependencies; those of a patch that goes stand in for that patch."""
+        """Return a patch's dependencies; a removed one is replaced by its dependencies."""
         direct = queue.specs[name].depends_on
         return [rest for low in direct for rest in (left(low) if low in gone else [low])]
 
@@ -337,12 +337,12 @@ def _folder(queue: Queue) -> Path:
 
 
 def _alone(queue: Queue) -> AbstractContextManager[None]:
-    """Hold the lock under which pins move, conflicts are resolved and moves given up."""
+    """Return the lock for moving pins, reading resolutions and giving up a move."""
     return lock(queue.local / "rebase.lock", "a move of a pin")
 
 
 def _underway(queue: Queue) -> Underway | None:
-    """Return the move that waits for a person, if any."""
+    """Return the move that waits for a person; None: no move waits."""
     try:
         return Underway.model_validate_json((_folder(queue) / _STATE).read_bytes())
     except (OSError, ValidationError):
@@ -357,14 +357,14 @@ def _required(queue: Queue) -> Underway:
 
 
 def _forget(change: Transaction, queue: Queue) -> None:
-    """Delete, as part of a change, the state of a waiting move and its resolutions."""
+    """Delete, in a transaction, the state and the resolutions of the waiting move."""
     for path in _folder(queue).rglob("*"):
         if path.is_file():
             change.delete(path.relative_to(queue.folder).as_posix())
 
 
 def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> RebasePlan:
-    """Open a work tree that holds the first conflict of a plan, for a person to resolve."""
+    """Open a work tree with the first conflict of a plan, for a person to resolve."""
     plan, move = prepared.plan, prepared.move
     name = next(iter(_conflicted(plan)), "")
     if not name:
@@ -389,10 +389,10 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
 
 
 def _read_resolution(queue: Queue, state: Underway) -> None:
-    """Store the commits of the open work tree as the resolution of a patch."""
+    """Store the commits of the waiting move's work tree as the resolution of its patch."""
     folder = _folder(queue) / state.open
     if worktree.find_tree(queue, state.open) is None and folder.is_dir():
-        return  # taken before; what came after it failed
+        return  # an earlier --continue stored the resolution, and failed later
     tree = worktree.find_replay(queue, state.open)
     if tree is None:
         raise UsageError(
@@ -407,7 +407,7 @@ def _read_resolution(queue: Queue, state: Underway) -> None:
             f"{state.open} was changed since its conflict was opened",
             hint="contribbot rebase --abort, and begin again; how it was resolved is remembered",
         )
-    # In one step: half of a resolution must never be taken for a whole one.
+    # One transaction, so that a crash cannot leave half of a resolution.
     place = folder.relative_to(queue.folder).as_posix()
     with transaction(queue.folder) as change:
         for path in folder.glob("*"):
@@ -418,11 +418,11 @@ def _read_resolution(queue: Queue, state: Underway) -> None:
 
 
 def _resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
-    """Return the resolved files by patch, for patches unchanged since their resolution."""
+    """Return the resolved files by patch, of patches that have not changed since."""
     resolved = {}
     for name in queue.specs:
         folder = _folder(queue) / name
-        # Of a patch that was changed since, the conflict comes up again.
+        # If the patch has changed, ignore the resolution: the conflict is shown again.
         if folder.is_dir() and (folder / _OF).read_text() == queue.patch(name).digest:
             paths = sorted(folder.glob("*.patch"))
             resolved[name] = tuple(PatchFile(path.name, path.read_bytes()) for path in paths)
@@ -430,7 +430,7 @@ def _resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
 
 
 def closing(plan: RebasePlan) -> Sequence[str]:
-    """Return the closing lines: what was done, or what to do next."""
+    """Return the last lines for a person: the result of a plan, or the next step."""
     if plan.done:
         return [f"moved to {plan.new}; prove it: contribbot verify --all"]
     if plan.resolve:

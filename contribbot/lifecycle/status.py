@@ -1,4 +1,4 @@
-"""Every patch at a glance, on its own pin or at another release."""
+"""Return the state of each patch, on its own pin or at another release."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
 
 
 class _Answers(Model):
-    """Remembered answers, each by the digest of everything that decides the answer."""
+    """The file of remembered answers; a key is the digest of all that decides an answer."""
 
     texts: dict[str, TextState] = Field(default_factory=dict)
     evidence: dict[str, TargetStates] = Field(default_factory=dict)
 
 
 class _Memory:
-    """The remembered answers of `status`, so that patches are not applied and judged again."""
+    """The answers of earlier runs of `status`, so that unchanged patches are not applied again."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -78,18 +78,18 @@ class _Memory:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def text(self, name: str, commit: str) -> TextState | None:
-        """Return the known state of a patch's text on a pin's commit."""
+        """Return the remembered TextState of a patch on a pin's commit; None: not remembered."""
         key = self._key(name, commit)
         if key in self._before.texts:
             self._now.texts[key] = self._before.texts[key]
         return self._now.texts.get(key)
 
     def put_text(self, name: str, state: TextState, commit: str) -> TextState:
-        """Remember the state of a patch's text."""
+        """Remember and return the TextState of a patch on a pin's commit."""
         return self._now.texts.setdefault(self._key(name, commit), state)
 
     def evidence(self, name: str) -> tuple[TargetState, ...]:
-        """Return the states of a patch's targets; remembered while patch and records are equal."""
+        """Return the states of a patch's targets, remembered until patch or records change."""
         patch = self._queue.patch(name)
         records = [
             f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
@@ -105,7 +105,7 @@ class _Memory:
         return states
 
     def save(self) -> None:
-        """Write new answers; a file that cannot be written costs only time, and is no error."""
+        """Write the answers if there are new ones; a failure to write is ignored."""
         if any(
             not now.keys() <= before.keys()
             for now, before in (
@@ -118,7 +118,7 @@ class _Memory:
 
 
 def status(queue: Queue, names: Sequence[str]) -> StatusReport:
-    """Return the state of patches on their own pins; nothing is downloaded or run."""
+    """Return the state of patches on their own pins, without downloading or running anything."""
     memory = _Memory(queue)
     texts = _own_texts(queue, names, memory)
     rows = tuple(_row(queue, name, texts[name], memory) for name in names)
@@ -127,7 +127,7 @@ def status(queue: Queue, names: Sequence[str]) -> StatusReport:
 
 
 def _own_texts(queue: Queue, names: Sequence[str], memory: _Memory) -> dict[str, TextState]:
-    """Return whether patches, and those below them, apply to their own pins."""
+    """Return how patches and their dependencies apply to their own pins."""
     pins: dict[Pin, list[str]] = {}
     for name in with_dependencies(queue, names):
         pins.setdefault(own_pin(queue, name), []).append(name)
@@ -173,7 +173,7 @@ def _row(
     against: Pin | None = None,
     behaviour: Behaviour | None = None,
 ) -> PatchStatus:
-    """Return the status of a patch on its own pin, or at the release `against`."""
+    """Return a patch's status on its own pin, or at the release `against`."""
     spec, pin = queue.specs[name], against or own_pin(queue, name)
     events = history.read(queue.folder, name)
     merged = merged_in(queue, name)
@@ -206,7 +206,7 @@ def status_against(
     options: Options,
     watcher: Watcher,
 ) -> StatusReport:
-    """Return the state of patches at a release; the tag `newest`: each upstream's newest."""
+    """Return the state of patches at a release; `newest` means each upstream's newest release."""
     memory = _Memory(queue)
     rows: dict[str, PatchStatus] = {}
     for upstream in upstreams:
@@ -221,7 +221,7 @@ def status_against(
             text, need = texts[name], needs.get(name)
             rows[name] = _row(queue, name, text, memory, against=new.pin, behaviour=need)
     if tag == "newest":
-        # Its text alone shows what is there, and never that something is not.
+        # Without a run, only UPSTREAM is certain; other texts do not show that a patch is needed.
         told = [row for row in rows.values() if row.behaviour or row.text is Text.UPSTREAM]
         note(queue, {row.patch: superseded_by_release(row) for row in told})
     others = [name for name in names if name not in rows]
@@ -234,7 +234,7 @@ def status_against(
 def _moves(
     queue: Queue, names: Sequence[str], new: FetchedPin, memory: _Memory, *, watcher: Watcher
 ) -> tuple[dict[str, RebaseResult], dict[str, TextState]]:
-    """Carry patches to a release, without those that do not apply to their own pins."""
+    """Merge patches onto a release, except patches that do not apply to their own pins."""
     moved: dict[str, RebaseResult] = {}
     texts: dict[str, TextState] = {}
     for pin in {queue.specs[name].pin: own_pin(queue, name) for name in names}.values():
@@ -262,7 +262,7 @@ def needs_of(
     options: Options,
     watcher: Watcher,
 ) -> dict[str, Behaviour]:
-    """Run patches' checks at a release without the patch, on the patches below that apply there."""
+    """Run checks of patches at a release, each without its patch but with its dependencies."""
     from contribbot.verify.one_tree import Ask, behaviours  # noqa: PLC0415  start-up time
 
     asks = []
@@ -273,7 +273,7 @@ def needs_of(
         asks.append(Ask(name, pin, tuple(below), {low: moved[low].files for low in below}))
     answers = behaviours(queue, asks, options=options, watcher=watcher)
     needs = {need.patch: need for need in answers}
-    # Entries that pass without the patch on its own pin too prove nothing.
+    # A check that passes without the patch on the patch's own pin, too, proves nothing.
     own = [
         Ask(name, own_pin(queue, name), tuple(queue.below(name)))
         for name, need in needs.items()
@@ -294,7 +294,7 @@ def needs_of(
 
 
 def of_newest(options: Options, watcher: Watcher) -> Callable[[Queue, str], PatchStatus]:
-    """Return a function that tells a patch's status at its upstream's newest release."""
+    """Return a function that returns a patch's status at its upstream's newest release."""
 
     def ask(queue: Queue, name: str) -> PatchStatus:
         upstream = queue.specs[name].upstream

@@ -1,1 +1,1 @@
-"""This machine: its hardware and software, and its lacks for the patches of a queue."""
+"""Find this machine's hardware and software, and what it lacks for a queue's patches."""

@@ -1,4 +1,4 @@
-"""The report of `doctor`: GPUs, torch build, compilers, and the lacks of each patch."""
+"""The report of `doctor`: GPUs, torch, compilers, and what the machine lacks for each patch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from contribbot.queue.load import Queue
 
 
 class HipCompiler(Model):
-    """A HIP compiler and its targets, or the reason why targets have no compiler."""
+    """A HIP compiler and its targets, or the reason why some targets have no compiler."""
 
     name: str
     targets: Lines
@@ -44,7 +44,7 @@ class HipCompiler(Model):
 
 
 class PatchStage(Model):
-    """A part of a patch's verification and its lacks here; without lacks the part runs."""
+    """A part of a patch's verification, and what this machine lacks to run the part."""
 
     stage: str
     target: str
@@ -53,7 +53,7 @@ class PatchStage(Model):
 
 
 class PatchStages(Model):
-    """The parts of a patch's verification."""
+    """A patch, its pin, and the parts of its verification."""
 
     patch: str
     pin: str
@@ -61,15 +61,15 @@ class PatchStages(Model):
 
 
 class SilentSwitch(Model):
-    """A variable that is set and that no code here reads."""
+    """An environment variable that is set, though no pinned or installed code reads it."""
 
     name: str
-    #: The most similar name that is read; or empty.
+    #: The most similar name that some code reads; empty: no name is similar.
     nearest: str
 
 
 class DoctorReport(Model):
-    """The whole report."""
+    """The JSON document of `doctor`."""
 
     machine: Machine
     #: The platform that torch was built for: `HIP 7.1`, `CUDA 13.0` or `CPU alone`.
@@ -82,7 +82,7 @@ class DoctorReport(Model):
 
 
 def examine(environment: Mapping[str, str], queue: Queue | None = None) -> DoctorReport:
-    """Return the report on this machine, and on the patches of a queue."""
+    """Return the report on this machine, and on the patches of a queue if there is a queue."""
     patches = [queue.patch(name) for name in queue.own] if queue else []
     machine = this_machine()
     emulates = () if missing_emulator() else EMULATED_TARGETS
@@ -106,7 +106,7 @@ def _torch_platform() -> str:
 
 
 def _problems(machine: Machine) -> Iterator[str]:
-    """Yield the reasons for which programs cannot use the GPUs."""
+    """Yield the reasons why programs cannot use a GPU of this machine."""
     if KFD_DEVICE.exists() and not os.access(KFD_DEVICE, os.R_OK | os.W_OK):
         yield f"{KFD_DEVICE} cannot be opened here, so no program can use an AMD GPU"
     for name in HIDING:
@@ -119,7 +119,7 @@ def _problems(machine: Machine) -> Iterator[str]:
 
 
 def _compilers(machine: Machine) -> Iterator[HipCompiler]:
-    """Yield the compilers for HIP with their targets."""
+    """Yield each HIP compiler with its targets, and reasons for targets without a compiler."""
     own = (gpu.target for gpu in machine.gpus if gpu.vendor == "amd")
     targets: dict[tuple[str, str], list[str]] = {}
     for target in dict.fromkeys((*DEFAULT_TARGETS, *own)):
@@ -131,7 +131,7 @@ def _compilers(machine: Machine) -> Iterator[HipCompiler]:
 
 
 def _stages(patch: Patch, machine: Machine) -> PatchStages:
-    """Return each part of a patch's verification with its lacks."""
+    """Return each part of a patch's verification, and what this machine lacks for the part."""
     spec, upstream = patch.spec, patch.upstream
     units: list[PatchStage] = []
     built: dict[tuple[str, str], tuple[Lack, ...]] = {}
@@ -172,7 +172,7 @@ def _stages(patch: Patch, machine: Machine) -> PatchStages:
     return PatchStages(patch=patch.name, pin=patch.pin.title, units=tuple(units))
 
 
-#: Packages by the first letters of their variables; ROCm's libraries come with torch or alone.
+#: The package that reads variables with a prefix; ROCm's libraries count as torch.
 _OWNERS: Final = {
     "SGLANG_": "sglang",
     "VLLM_": "vllm",
@@ -186,27 +186,27 @@ _OWNERS: Final = {
     "HSA_": "torch",
     "ROCR_": "torch",
 }
-#: The package of an upstream whose package has another name than the upstream.
+#: Package names of upstreams whose package has another name.
 _PACKAGES: Final = {"pytorch": "torch"}
 _NAME: Final = rf"\b({'|'.join(_OWNERS)})[A-Z0-9_]+"
-#: The endings of code and build files; documents and shell scripts only set variables.
+#: Suffixes of files that read variables; documents and shell scripts only set them.
 _ENDINGS: Final = ("py", "pyx", "c", "cc", "cpp", "cu", "cuh", "h", "hip", "hpp", "rs", "cmake")
 _SOURCES: Final = (*(f"*.{ending}" for ending in _ENDINGS), "*CMakeLists.txt")
 _ROCM: Final = Path("/opt/rocm/lib")
-#: The similarity (difflib) from which a name is proposed for a misspelled name.
+#: The least similarity (difflib) at which a name is proposed for a misspelled name.
 _ALIKE: Final = 0.75
 
 
 def silent_switches(
     environment: Mapping[str, str], patches: Sequence[Patch]
 ) -> Iterator[SilentSwitch]:
-    """Yield the set variables that no local pin and no installed package reads."""
+    """Yield the environment variables that neither pinned nor installed code reads."""
     names = [name for name in sorted(environment) if re.match(_NAME, name)]
     here, read = _pinned(patches) if names else (set(), set())
     for name in names:
         owner = _OWNERS[name.partition("_")[0] + "_"]
         files = list(_installed(owner))
-        # SGLang, for example, makes names of a beginning.
+        # Some code, such as SGLang's, joins a prefix and a suffix to a variable's name.
         begun = any(part.endswith("_") and name.startswith(part) for part in read)
         known = begun or name in read or any(_contains(file, name) for file in files)
         if not known and (files or owner in here):
@@ -215,7 +215,7 @@ def silent_switches(
 
 
 def _pinned(patches: Sequence[Patch]) -> tuple[set[str], set[str]]:
-    """Return the packages whose pins are in the cache, and the variables that the code names."""
+    """Return the packages whose pins are in the cache, and the variables that their code names."""
     packages: set[str] = set()
     texts = [file.content for patch in patches for file in patch.files]
     for pin, upstream in {patch.pin: patch.upstream for patch in patches}.items():
@@ -230,7 +230,7 @@ def _pinned(patches: Sequence[Patch]) -> tuple[set[str], set[str]]:
 
 
 def _installed(owner: str) -> Iterator[Path]:
-    """Yield the installed code of a package; with torch's, ROCm's libraries."""
+    """Yield the code files of an installed package; for torch, also ROCm's libraries."""
     spec = importlib.util.find_spec(owner)
     for folder in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
         yield from (file for end in ("*.py", "*.so*") for file in folder.rglob(end))
@@ -239,7 +239,7 @@ def _installed(owner: str) -> Iterator[Path]:
 
 
 def _contains(file: Path, name: str) -> bool:
-    """Tell whether a file contains a name as a whole word."""
+    """Return whether a file contains a name as a whole word."""
     # An empty file cannot be mapped.
     with (
         contextlib.suppress(OSError, ValueError),
@@ -247,6 +247,6 @@ def _contains(file: Path, name: str) -> bool:
         mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
         word = rb"(?<!\w)%s(?!\w)" % name.encode()
-        # A plain search is several times as fast.
+        # `find` first, as it is several times as fast as the regular expression.
         return content.find(name.encode()) >= 0 and re.search(word, content) is not None
     return False

@@ -1,4 +1,4 @@
-"""This machine's hardware and software, without importing torch or starting a GPU runtime."""
+"""Read this machine's hardware and software, without importing torch or starting the GPU."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from contribbot.git.repository import require_git
 from contribbot.model.base import Many, Model
 from contribbot.model.evidence import Container, Gpu, Machine, RunOf
 
-#: Libraries whose version can change an outcome.
+#: Distributions whose version can change an outcome.
 _PACKAGES: Final = (
     "numpy",
     "pytest",
     "torch",
-    # Builds of the same module have different distribution names.
+    # Builds of triton and aiter have several distribution names.
     "triton",
     "triton-rocm",
     "pytorch-triton-rocm",
@@ -47,7 +47,7 @@ _PACKAGES: Final = (
 
 @functools.cache
 def this_machine() -> Machine:
-    """Return this machine, probed once a process."""
+    """Return a description of this machine, made once in each process."""
     return Machine(
         system=f"{platform.system()} {platform.machine()}",
         cpu=_cpu_model(),
@@ -61,15 +61,15 @@ def this_machine() -> Machine:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs that this machine has for programs, AMD's first."""
-    # Sysfs also shows the devices of the host, which cannot be opened.
+    """Return the GPUs that programs on this machine can use, AMD's first."""
+    # In a container, sysfs also shows the host's devices, which cannot be opened.
     amd = amd_gpus() if os.access(KFD_DEVICE, os.R_OK | os.W_OK) else ()
     return (*visible(amd, HIDING), *visible(nvidia_gpus(), (_CUDA,)))
 
 
 def visible(found: tuple[Gpu, ...], names: tuple[str, ...]) -> tuple[Gpu, ...]:
-    """Return the GPUs whose numbers the first set variable of some lists; all, if none is set."""
-    # Up to the first number that is none (CUDA C++ Programming Guide, "CUDA_VISIBLE_DEVICES").
+    """Return the GPUs that the first set variable lists by number; all, if none is set."""
+    # Stop at the first invalid number (CUDA C++ Programming Guide, "CUDA_VISIBLE_DEVICES").
     listed = next(filter(None, map(os.environ.get, names)), "")
     numbers = [number.strip() for number in listed.split(",") if listed]
     if not all(re.fullmatch(r"-?\d+", number) for number in numbers) or not numbers:
@@ -85,12 +85,12 @@ HIDING: Final = ("HIP_VISIBLE_DEVICES", _CUDA)
 #: The kernel driver's list of AMD devices (Linux amdkfd, sysfs), and the device file.
 KFD: Final = Path("/sys/class/kfd/kfd/topology/nodes")
 KFD_DEVICE: Final = Path("/dev/kfd")
-#: The time limit of nvidia-smi in seconds: with a driver that hangs, nvidia-smi hangs, too.
+#: Seconds to wait for nvidia-smi, which hangs if the driver hangs.
 _SECONDS: Final = 20.0
 
 
 def text_of(file: Path) -> str:
-    """Return the text of a file of the system; empty: this container was not given it."""
+    """Return the text of a system file; empty: the file cannot be read here."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -98,7 +98,7 @@ def text_of(file: Path) -> str:
 
 
 def amd_gpus(nodes: Path = KFD) -> tuple[Gpu, ...]:
-    """Return the AMD GPUs of the kernel driver's topology, in its order; CPUs have no target."""
+    """Return the AMD GPUs that the kernel driver lists, in the driver's order."""
     driver = text_of(Path("/sys/module/amdgpu/version"))
     folders = [folder for folder in nodes.glob("[0-9]*") if folder.name.isdecimal()]
     gpus = []
@@ -113,17 +113,17 @@ def amd_gpus(nodes: Path = KFD) -> tuple[Gpu, ...]:
 
 
 def target_of(version: int) -> str:
-    """Return the target of the driver's decimal number: 90402 is gfx942, 90010 is gfx90a."""
+    """Return the target for the driver's number: 90402 is gfx942, 90010 is gfx90a."""
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
 def nvidia_gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs that NVIDIA's driver lists."""
+    """Return the GPUs that nvidia-smi lists."""
     if shutil.which("nvidia-smi") is None:
         return ()
     output = b""
-    with contextlib.suppress(MachineError):  # nvidia-smi exists, and the driver does not answer
-        # A name may hold commas, so it comes last.
+    with contextlib.suppress(MachineError):  # the driver may not answer
+        # The name comes last, as it may contain commas.
         query = [
             "nvidia-smi",
             "--query-gpu=compute_cap,driver_version,name",
@@ -163,7 +163,7 @@ _ROOM: Final = 64 * 2**20
 
 
 def is_full(folder: Path) -> bool:
-    """Tell whether the disk of a folder is full."""
+    """Return whether the disk of a folder has less than `_ROOM` bytes left."""
     probe = folder / uuid.uuid4().hex
     try:
         with probe.open("wb") as file:
@@ -175,11 +175,11 @@ def is_full(folder: Path) -> bool:
     return False
 
 
-#: The job's id in the plan (`gfx942-rocm7.1-1`); it starts with the target.
+#: The variable with the job's id in the plan (`gfx942-rocm7.1-1`), which starts with the target.
 JOB: Final = "CONTRIBBOT_JOB"
 IMAGE: Final = "CONTRIBBOT_IMAGE"
 FLAGS: Final = "CONTRIBBOT_CONTAINER_FLAGS"
-#: The variables that describe a run (GitHub's documentation, "Variables reference").
+#: The variables that describe a run of GitHub Actions (its "Variables reference").
 _RUN: Final = {
     "run_id": "GITHUB_RUN_ID",
     "attempt": "GITHUB_RUN_ATTEMPT",
@@ -193,7 +193,7 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 
 def actions_run(environment: Mapping[str, str] = os.environ) -> RunOf | None:
-    """Return the run of GitHub Actions around this process, or None."""
+    """Return the run of GitHub Actions that this process is part of, or None."""
     if not environment.get("GITHUB_RUN_ID"):
         return None
     facts: dict[str, object] = {field: environment.get(name, "") for field, name in _RUN.items()}
@@ -205,7 +205,7 @@ def actions_run(environment: Mapping[str, str] = os.environ) -> RunOf | None:
 
 
 def job_container(environment: Mapping[str, str] = os.environ) -> Container | None:
-    """Return the container around this process by its variables, or None."""
+    """Return the container of this process, as two variables describe it, or None."""
     image = environment.get(IMAGE, "")
     if not image:
         return None
@@ -230,24 +230,24 @@ def _checked(model: type[ModelT], facts: dict[str, object], names: Mapping[str, 
 
 
 def absent_gpu(target: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the reason for which this runner lacks its job's GPU, or nothing."""
+    """Return why this runner lacks the GPU of its job; empty: no such lack."""
     if not environment.get(JOB, "").startswith(f"{target}-"):
         return ""
     listed = ", ".join(dict.fromkeys(gpu.target for gpu in gpus()))
     return f"this runner gives programs {listed or 'no GPU'}, and its job is for {target}"
 
 
-#: Folders of a source tree that Python does not look into.
+#: Folders of a source tree from which Python imports nothing.
 _NOT_IMPORTED: Final = frozenset({"__pycache__", "node_modules"})
 
 
 def release_of(packages: Iterable[str]) -> str:
-    """Return the installed releases behind some packages as text."""
+    """Return the installed releases of some packages as text, such as `torch 2.9.1`."""
     return ", ".join(f"{name} {version}" for name, version in releases(packages).items())
 
 
 def releases(packages: Iterable[str]) -> dict[str, str]:
-    """Return the installed release of the distribution behind each package."""
+    """Return, for each package, the installed version of the distribution that provides it."""
     return {
         package: importlib.metadata.version(owner)
         for package in packages
@@ -257,12 +257,12 @@ def releases(packages: Iterable[str]) -> dict[str, str]:
 
 @functools.cache
 def owners() -> Mapping[str, list[str]]:
-    """Return the distributions behind each package; reads every RECORD once."""
+    """Return the distributions that provide each package; slow at the first call."""
     return importlib.metadata.packages_distributions()
 
 
 def versions(modules: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of the distributions that provide some modules."""
+    """Return the versions of the distributions that provide some modules, by distribution."""
     return {
         owner: importlib.metadata.version(owner)
         for module in modules
@@ -271,7 +271,7 @@ def versions(modules: tuple[str, ...]) -> dict[str, str]:
 
 
 class PackageChange(NamedTuple):
-    """A package whose version has changed; empty version: not installed, or several packages."""
+    """A package whose version has changed; an empty version: not installed, or unknown."""
 
     name: str
     before: str
@@ -281,12 +281,12 @@ class PackageChange(NamedTuple):
 class Packages(Model):
     """The installed packages on which an outcome depends."""
 
-    versions: dict[str, str] = Field(default_factory=dict)  # of each distribution that was imported
-    absent: Many[str] = ()  # the modules that were looked for in vain
-    installed: str = ""  # the digest of all packages, where the imported packages are unknown
+    versions: dict[str, str] = Field(default_factory=dict)  # of each imported distribution
+    absent: Many[str] = ()  # modules that an import did not find
+    installed: str = ""  # the digest of all packages, if the imported packages are unknown
 
     def change(self) -> PackageChange | None:
-        """Return the first difference from the packages that are installed now."""
+        """Return the first difference from the packages installed now; None: no difference."""
         for name, before in self.versions.items():
             try:
                 now = importlib.metadata.version(name)
@@ -305,7 +305,7 @@ class Packages(Model):
 def imported_packages(
     modules: Collection[str], absent: Collection[str], *, programs: bool
 ) -> Packages:
-    """Return the packages behind some modules; `programs`: others may have been imported, too."""
+    """Return the packages of some modules; `programs`: other programs may have imported more."""
     return Packages(
         versions={} if programs else versions(tuple(sorted(modules))),
         absent=() if programs else tuple(sorted(absent)),
@@ -315,12 +315,12 @@ def imported_packages(
 
 @functools.cache
 def installed_digest(*, sources: bool = False) -> str:
-    """Return the SHA-256 over all importable packages beside the trees, or over sources alone."""
-    # Of a distribution its name and version count, read from its folder's name, as pip writes it
-    # (PEP 627); of an editable install and of PYTHONPATH each Python file, by path, size and time.
+    """Return a SHA-256 of all packages that Python can import; `sources`: only of sources."""
+    # Of a distribution, name and version count, read from the name of the folder that pip writes
+    # (PEP 627); of an editable install and of PYTHONPATH, each Python file's path, size and time.
     total = hashlib.sha256()
     for folder in dict.fromkeys(map(Path, filter(None, sys.path))):
-        if not os.path.isdir(folder):  # noqa: PTH112  what is no path is passed over
+        if not os.path.isdir(folder):  # noqa: PTH112  skips a string that is no valid path
             continue
         for entry in sorted(folder.iterdir()):
             if not sources and entry.suffix in {".dist-info", ".egg-info", ".egg-link"}:
@@ -333,7 +333,7 @@ def installed_digest(*, sources: bool = False) -> str:
 
 
 def _editable_root(info: Path) -> Path | None:
-    """Return the source folder of an editable install (PEP 610), or None."""
+    """Return the source folder of an editable install (PEP 610); None: not editable."""
     try:
         origin = json.loads((info / "direct_url.json").read_bytes())
         editable = origin["dir_info"]["editable"] is True
@@ -343,7 +343,7 @@ def _editable_root(info: Path) -> Path | None:
 
 
 def _add_sources(total: hashlib._Hash, root: Path) -> None:
-    """Add paths, sizes and times of the Python files below a folder, in no hidden folder."""
+    """Add path, size and time of each Python file below a folder to a digest."""
     if root in Path(__file__).parents:
         return  # contribbot's own source is in the key of every outcome
     for folder, names, files in os.walk(root):

@@ -1,4 +1,4 @@
-"""The lacks of this machine for the units of a patch, each in one line with the next step."""
+"""Find what this machine lacks for a part of a patch's verification, and the next step."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from contribbot.model.pin import Upstream
 _TORCH: Final = Lack(
     what="torch, whose headers are needed, is not installed", line="pip install torch"
 )
-#: The commands that install modules. Of aiter: its README, "Installation"; the aiter of PyPI is
-#: another project.
+#: The commands that install modules. For aiter, see "Installation" in its README: `aiter` on PyPI
+#: is another project.
 INSTALLS: Final = {
     "aiter": "git clone --recursive https://github.com/ROCm/aiter.git && cd aiter && "
     "python3 setup.py develop",
@@ -31,17 +31,17 @@ _EMULATOR: Final = ("tinygrad", "elftools", "msgpack")
 
 
 def present(module: str) -> bool:
-    """Tell whether a module is installed, without an import."""
+    """Return whether a module is installed, without importing the module."""
     return importlib.util.find_spec(module.partition(".")[0]) is not None
 
 
 def absent_modules(what: Needy) -> list[str]:
-    """Return the required modules that are not installed."""
+    """Return the modules that a check requires and that are not installed."""
     return [name for name in what.modules if not present(name)]
 
 
 def missing_here(machine: Machine, what: Needy) -> Lack | None:
-    """Return a machine's lack for a check or bench."""
+    """Return what a machine lacks for a check or bench; None: nothing."""
     if what.target not in machine.targets:
         return Lack(what=f"no {what.target} on this machine")
     absent = ", ".join(absent_modules(what))
@@ -49,7 +49,7 @@ def missing_here(machine: Machine, what: Needy) -> Lack | None:
 
 
 def missing_hipify(upstream: Upstream) -> Lack | None:
-    """Return the lack for an upstream's hipify step."""
+    """Return what this machine lacks for an upstream's hipify step; None: nothing."""
     package = upstream.hipify.module.partition(".")[0] if upstream.hipify else ""
     if not package or present(package):
         return None
@@ -60,7 +60,7 @@ def missing_hipify(upstream: Upstream) -> Lack | None:
 def missing_compile(
     patch: Patch, entry: Compile, using: Toolchain | Lack, *, listing: bool = True
 ) -> Lack | None:
-    """Return the lack for the compile of an entry and the reading of its code."""
+    """Return what this machine lacks to compile an entry and read the code; None: nothing."""
     if isinstance(using, Lack):
         return using
     if not present("elftools"):
@@ -72,7 +72,7 @@ def missing_compile(
 
 
 def missing_emulator() -> Lack | None:
-    """Return the lack for the emulation of AMD's code."""
+    """Return what this machine lacks to emulate AMD code; None: nothing."""
     for module in _EMULATOR:
         if not present(module):
             return Lack(what=f"{module}, which emulating needs, is not installed", line=INSTALL)
@@ -80,7 +80,7 @@ def missing_emulator() -> Lack | None:
 
 
 def missing_device(upstream: Upstream, using: Toolchain | Lack) -> Lack | None:
-    """Return the lack for the emulation of a tree's Triton kernels."""
+    """Return what this machine lacks to emulate a tree's Triton kernels; None: nothing."""
     if upstream.overlay:
         own = ", ".join(upstream.overlay)
         what = f"{own} would be the tree's own, and the emulated GPU stands on what is installed"
@@ -92,7 +92,7 @@ def missing_device(upstream: Upstream, using: Toolchain | Lack) -> Lack | None:
 
 
 def missing_tools(machine: Machine, upstream: Upstream, build: Build, target: str) -> Lack | None:
-    """Return the lack of tools for a build."""
+    """Return the tools that this machine lacks for a build; None: nothing."""
     if build.way == "full":
         return missing_for_recipe(upstream.build, target, upstream.name)
     missing = build_tools(target, machine).missing
