@@ -1,3 +1,3 @@
-"""contribbot: a patch queue with proof."""
+"""A queue of patches against upstream projects, each with proof."""
 
 __version__ = "0.2.0"

@@ -1,4 +1,4 @@
-"""`python -m contribbot`."""
+"""The program `python -m contribbot`."""
 
 from contribbot.cli.main import main
 

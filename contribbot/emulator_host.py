@@ -1,7 +1,7 @@
-"""The host of `emulate/`: compilers, how a program is started, and hooks behind an import.
+"""The functions that `emulate/` needs of its host: compilers, starts of programs, import hooks.
 
-The emulator imports this module alone from the rest of the package. A project that takes the
-folder `emulate/` writes its own, with the same names.
+This module is the only import of the emulator from the rest of the package. A project that takes
+the folder `emulate/` writes another module with the same names.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 _SECONDS: Final = 300.0
-#: A program that is interrupted in a compiler ends late or never.
+#: Seconds for a program to end after an interrupt; inside a compiler, it may end late or never.
 _GRACE: Final = 3.0
 
 
 class ToolError(Exception):
-    """A compiler or a program failed; `of_source`: by the source, not by this machine."""
+    """A compiler or program failed; `of_source`: the source is to blame, not this machine."""
 
     def __init__(self, message: str, *, of_source: bool = False, hint: str = "") -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class ToolError(Exception):
 
 @contextlib.contextmanager
 def _workplace(target: str, parent: Path | None = None) -> Iterator[tuple[Toolchain, Path]]:
-    """Yield the compiler for a target, and a folder for the compile; errors become ToolError."""
+    """Yield the compiler for a target and a temporary folder; errors become ToolError."""
     with tempfile.TemporaryDirectory(prefix="contribbot-", dir=parent) as name:
         try:
             toolchain = hip_toolchain(target)
@@ -76,7 +76,7 @@ def hip_code(
     standard: str,
     torch: bool,
 ) -> bytes:
-    """Return the code object of HIP C++, a text or a file, with its line table."""
+    """Return the code object, with its line table, of HIP C++ in a text or a file."""
     with _workplace(target) as (toolchain, folder):
         path = source.absolute() if isinstance(source, Path) else folder / "kernel.hip"
         if isinstance(source, str):
@@ -95,7 +95,7 @@ def triton_code(
     num_warps: int,
     num_stages: int | None,
 ) -> tuple[bytes, int]:
-    """Return the code object of a Triton kernel, and the bytes of LDS that a launch adds."""
+    """Return a Triton kernel's code object, and the bytes of LDS that a launch adds."""
     source = TritonSource(path, function, signature, dict(constants), num_warps, (), num_stages)
     with _workplace(target) as (toolchain, folder):
         return triton_code_object(source, target, using=toolchain, folder=folder, timeout=_SECONDS)
@@ -115,17 +115,17 @@ def compile_native(
 
 
 def native_shelf(key: str) -> Path:
-    """Return the folder of libraries for this processor, by the key of their inputs.
+    """Return the folder of a library for this processor, by the key of the library's inputs.
 
-    A sandbox has a separate folder, from which no program outside the sandbox loads.
+    A sandbox has a separate folder, from which no program outside the sandbox loads a library.
     """
     return Path(os.environ.get(KERNELS) or open_kernels()) / key
 
 
 def run_attached(argv: Sequence[str], env: Mapping[str, str], *, quiet: bool) -> int:
-    """Run a program in this terminal and return its exit status as in a shell.
+    """Run a program in this terminal, and return the exit status as a shell does.
 
-    With `quiet`, its standard output goes to standard error.
+    `quiet`: the program's standard output goes to standard error.
     """
     try:
         stdout = 2 if quiet else None

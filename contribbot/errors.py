@@ -1,4 +1,4 @@
-"""The one exception tree of contribbot; the exit code of each is a contract (see README)."""
+"""The exceptions of contribbot, each with the exit code that the README promises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class ExitCode(enum.IntEnum):
-    """The exit status of a command (a contract, see README)."""
+    """The exit status of a command, as the README promises."""
 
     OK = 0
     NO = 1
@@ -21,7 +21,7 @@ class ExitCode(enum.IntEnum):
 
 
 class ContribbotError(Exception):
-    """An error with advice for the user; the root of contribbot's errors."""
+    """An error with advice for the user; the base class of contribbot's errors."""
 
     exit_code: ExitCode = ExitCode.MACHINE
 
@@ -32,18 +32,18 @@ class ContribbotError(Exception):
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra; contribbot is on no package index."""
+    """Return the command that installs an extra of contribbot, which is on no package index."""
     try:
         rocm = "rocm" in importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         rocm = False
-    # ROCm's own torch stays.
+    # A torch for ROCm is left as it is.
     lock = "" if rocm else "--constraint constraints.txt "
     return f"python -m pip install {lock}'.[{extra}]'  # in contribbot's checkout"
 
 
 class UsageError(ContribbotError):
-    """The request does not make sense."""
+    """The request cannot be carried out as it was made."""
 
     exit_code = ExitCode.USAGE
 
@@ -55,7 +55,7 @@ class QueueError(ContribbotError):
 
 
 class NotProvedError(ContribbotError):
-    """A text about a patch needs a figure without fresh evidence."""
+    """A text about a patch needs a figure for which there is no fresh evidence."""
 
     exit_code = ExitCode.NO
 
@@ -65,13 +65,13 @@ class UnwrittenError(NotProvedError):
 
 
 class AttestationError(ContribbotError):
-    """No attestation covers the text that is to be posted, as the text is now."""
+    """No attestation covers the present text of what is to be posted."""
 
     exit_code = ExitCode.NO
 
 
 class OpeningError(ContribbotError):
-    """An obstacle to a pull request, about which a person decides."""
+    """An obstacle to a pull request, on which a person must decide."""
 
     exit_code = ExitCode.NO
 
@@ -79,14 +79,14 @@ class OpeningError(ContribbotError):
 class MachineError(ContribbotError):
     """A failure of this machine or of the network."""
 
-    #: In a check, this error shows nothing of the tree: this machine lacks a need of the check.
+    #: In a check, this error shows nothing of the tree: the machine lacks what the check needs.
     contribbot_broken: bool | str = True
 
     exit_code = ExitCode.MACHINE
 
 
 class CommandError(MachineError):
-    """A program ended with a status that its caller did not expect."""
+    """A program ended with an exit status that its caller did not expect."""
 
     def __init__(self, message: str, *, returncode: int, stderr: str) -> None:
         super().__init__(message)
@@ -102,7 +102,7 @@ class SourceError(MachineError):
 
 
 class IntegrityError(SourceError):
-    """A source provided content that is not the pin's, or hostile content."""
+    """A source provided content that differs from the pin's, or hostile content."""
 
 
 class NoSpaceError(MachineError):
@@ -122,7 +122,7 @@ class RateLimitError(GitHubError):
 
 
 class NotFoundError(GitHubError):
-    """GitHub has no such object, or shows the object to other tokens alone."""
+    """GitHub has no such object, or shows the object only to other tokens."""
 
 
 class RefusedError(GitHubError):
@@ -141,7 +141,7 @@ class UncertainError(GitHubError):
     """The outcome of a write is unknown: look for the result before a second request."""
 
 
-#: Words of pydantic and Typer, and ours.
+#: Messages of pydantic and Typer as patterns, each with contribbot's words.
 _WORDS: Final = (
     (r"Value error, |, unable to parse.*", ""),
     (r"Input should be greater than or equal to", "must be at least"),
@@ -159,23 +159,23 @@ _WORDS: Final = (
 
 
 def plain_words(message: str) -> str:
-    """Return the message of a library about a wrong value in the words of this house."""
+    """Return a library's message about a wrong value, in contribbot's words."""
     for pattern, words in _WORDS:
         message = re.sub(pattern, words, message)
     return message
 
 
 def first_of(lines: Sequence[str]) -> str:
-    """Return the first three lines, and the number of further lines."""
+    """Return the first three lines in one line, with the number of further lines."""
     shown, rest = lines[:3], lines[3:]
     return "; ".join(shown) + (f" (and {len(rest)} more)" if rest else "")
 
 
-#: Set when this process was told to end.
+#: Set when this process is told to end.
 STOPPING: Final = threading.Event()
 
 
 def check_stopping() -> None:
-    """Raise an error once this process was told to end; long loops call this function."""
+    """Raise an error if this process was told to end; long loops call this function."""
     if STOPPING.is_set():
         raise MachineError("interrupted")

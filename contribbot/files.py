@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old content or the new, never a part."""
+"""Write files so that a reader sees the whole old or the whole new content; paths of the cache."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PARTIAL: Final = ".partial"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file's content in one step, through links; write to a terminal or pipe directly."""
+    """Replace a file's content in one step, through links; write directly to a terminal."""
     path = path.resolve()
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_PARTIAL}")
-    # The kernel applies the umask, which no thread can read without setting it.
+    # The kernel applies the umask, which no thread can read without a change of the umask.
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -41,7 +41,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_named(path: Path, content: bytes) -> None:
-    """Write a file named by the user; UsageError: the path is a folder, or lies in no folder."""
+    """Write a file that the user named; UsageError: the path is a folder, or lies in no folder."""
     if path.is_dir():
         raise UsageError(f"{path}: a folder", hint="name a file")
     if path.parent.is_file():
@@ -64,8 +64,8 @@ _threads: Final[dict[Path, threading.Lock]] = {}
 
 @contextlib.contextmanager
 def lock(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file; wait while another process or thread holds the lock."""
-    import filelock  # noqa: PLC0415  30 ms that reading commands need not pay
+    """Hold a lock file during a block; wait while another process or thread holds the lock."""
+    import filelock  # noqa: PLC0415  the import takes 30 ms, which most commands save
 
     path.parent.mkdir(parents=True, exist_ok=True)
     guard = filelock.FileLock(path)
@@ -98,18 +98,18 @@ def make_private(folder: Path) -> None:
 
 
 def used(path: Path) -> None:
-    """Record the use of a cache's entry in the time of its file or marker."""
+    """Note the use of a cache entry in the time of the entry's file or marker."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
 
 def log_path(folder: Path, sha256: str) -> Path:
-    """Return the path of a log by the first digits of its digest."""
+    """Return the path of a log, whose name is the beginning of the log's digest."""
     return folder / f"{sha256[:16]}.log"
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: `CONTRIBBOT_CACHE`, or the platform's user cache folder."""
+    """Return the cache folder: `CONTRIBBOT_CACHE`, or the platform's cache folder of the user."""
     chosen = os.environ.get("CONTRIBBOT_CACHE", "")
     if os.pathsep in chosen:
         raise UsageError(
@@ -123,24 +123,24 @@ def cache_folder() -> Path:
             raise UsageError(
                 f"CONTRIBBOT_CACHE={chosen}: no such home", hint="name another folder"
             ) from error
-    import platformdirs  # noqa: PLC0415  only needed where the variable is not set
+    import platformdirs  # noqa: PLC0415  only needed without the variable
 
     return Path(platformdirs.user_cache_dir("contribbot", appauthor=False))
 
 
 def stores_folder() -> Path:
-    """Return the folder that holds one bare git store per upstream."""
+    """Return the folder with one bare git store for each upstream."""
     return cache_folder() / "stores"
 
 
 def downloads_folder() -> Path:
-    """Return the folder that holds downloaded archives, named by their digest."""
+    """Return the folder of downloaded archives, which are named by digest."""
     return cache_folder() / "downloads"
 
 
 @functools.cache
 def tool_digest() -> str:
-    """Return the SHA-256 over contribbot's own source: a version alone hides changes."""
+    """Return the SHA-256 over contribbot's source: a version number alone hides changes."""
     root = Path(contribbot.__file__).parent
     total = hashlib.sha256(contribbot.__version__.encode())
     for path in sorted(root.rglob("*")):

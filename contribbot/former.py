@@ -1,11 +1,11 @@
-"""Commands, options and keys of files that this release dropped, each with its replacement."""
+"""Commands, options and keys of files that earlier releases had, each with its replacement."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-#: By the command's full name, such as `numerics floor`.
+#: Replacements of commands, by full name, such as `numerics floor`.
 COMMANDS: Final[Mapping[str, str]] = {
     "evidence prune": "delete with `git rm` the files that `contribbot evidence check` calls stale",
     "numerics floor": "judge by the same precision's own error: a [[numerics]] (docs/numerics.md)",
@@ -14,7 +14,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "runners workflows run": "jobs run `contribbot verify`: install the workflows again with "
     "`contribbot runners workflows install`",
 }
-#: By command and option, such as `verify --with`.
+#: Replacements of options, by command and option, such as `verify --with`.
 OPTIONS: Final[Mapping[str, str]] = {
     "body --template": "the template in force is filled; `templates/NAME.md.j2` replaces it",
     "doctor --import": "a torch that a program patches is not looked for any more",
@@ -40,7 +40,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "verify --leave-one-out": "take the patch out of `depends_on`, and verify again",
     "verify --with": "compare two sweeps by `emulate --compare` (docs/sweeps.md)",
 }
-#: By file and key without places, such as `patch.toml simulate`.
+#: Replacements of keys, by file and key, such as `patch.toml numerics.kernels`.
 KEYS: Final[Mapping[str, str]] = {
     "patch.toml checks.kernels": "delete it: a check that the patched kernel does not decide is "
     "green without the change, and proves nothing",

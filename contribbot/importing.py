@@ -1,4 +1,4 @@
-"""Importing one file of the tree under test; `stand_in` has what stands in for its imports."""
+"""Import one file of the tree under test; the module `stand_in` replaces what the file imports."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from contribbot import stand_in
 
 
 class UnwrittenCheckError(Exception):
-    """A check that `contribbot new` has begun, and that is not written yet."""
+    """A check that `contribbot new` has begun, and that nobody has written yet."""
 
     contribbot_broken = True
 
 
 def unwritten(what: str) -> NoReturn:
-    """Fail a check that is yet to be written; `contribbot verify` calls it *unavailable*.
+    """Fail a check that is not written yet; `contribbot verify` calls the check *unavailable*.
 
     Args:
-        what: What to do, for whoever reads the failure.
+        what: The next step, for whoever reads the failure.
 
     Raises:
         UnwrittenCheckError: Always.
@@ -38,8 +38,8 @@ def tree() -> Path:
     """Return the folder of the tree under test.
 
     Raises:
-        FileNotFoundError: `CONTRIBBOT_TREE` does not name it. contribbot sets it; to run a check
-            by yourself, use `contribbot check`.
+        FileNotFoundError: `CONTRIBBOT_TREE` does not name a folder. contribbot sets the variable;
+            to run a check by yourself, use `contribbot check`.
     """
     root = os.environ.get("CONTRIBBOT_TREE", "")
     if not root or not Path(root).is_dir():
@@ -48,11 +48,11 @@ def tree() -> Path:
 
 
 def answers(*names: str, answer: object) -> dict[str, Callable[..., object]]:
-    """Return functions that give one answer whatever they are asked, by name, for `given`.
+    """Return functions that give one answer for all arguments, by name, for `given`.
 
     Args:
-        *names: What the functions are called, such as `is_hip`.
-        answer: What each returns.
+        *names: The names of the functions, such as `is_hip`.
+        answer: The value that each function returns.
     """
     return {name: lambda *_args, **_kwargs: answer for name in names}
 
@@ -63,24 +63,25 @@ def import_file(
     real: Iterable[str] = (),
     given: Mapping[str, Mapping[str, object] | ModuleType | None] | None = None,
 ) -> ModuleType:
-    """Import a Python file of the tree under test, without what it does not need.
+    """Import a Python file of the tree under test, with stand-ins for other modules of the tree.
 
     Args:
-        path: Its path in the tree: `python/sglang/srt/layers/layernorm.py`. A file that no
-            Python root holds (a script, a test) is imported by its own name.
-        real: Modules of the tree that are imported for real too, with what lies below them:
-            `sglang.srt.layers.utils`. All others are stand-ins; for a file that no Python root
-            holds, only those of the packages that `real` and `given` name.
-        given: What stands for modules, of the tree or of anybody, by name: a module; the
-            attributes of one, all others being stand-ins; None for one that cannot be imported.
+        path: The file's path in the tree: `python/sglang/srt/layers/layernorm.py`. A file outside
+            the tree's Python roots (a script, a test) is imported by the file's bare name.
+        real: Modules of the tree that are imported for real too, with their submodules:
+            `sglang.srt.layers.utils`. All other modules of the package are stand-ins; for a file
+            outside the Python roots, only those of the packages that `real` and `given` name.
+        given: Replacements for modules of the tree or of other packages, by name: a module; some
+            attributes of a module, whose other attributes are stand-ins; or None for a module
+            whose import fails.
 
     Returns:
-        The module. The file is executed once a process.
+        The module. The file is executed once in a process.
 
     Raises:
         FileNotFoundError: The tree has no such file.
-        StandInError: The import itself depends on a stand-in.
-        ValueError: A module is to be real or given that was imported otherwise before.
+        StandInError: The import itself depends on the value of a stand-in.
+        ValueError: An earlier import has loaded a module of `real` or `given` in another way.
     """
     file, real = tree() / path, [*real]
     if not file.is_file():
@@ -92,10 +93,10 @@ def import_file(
         )
     name, found = _module(path)
     if found is not None and not found.is_relative_to(tree()):
-        # With an overlay, the package is installed, with the tree's files over the package.
+        # With an overlay, Python imports the installed package with the tree's files in it.
         return importlib.import_module(name)
     stand_in.tested.add(name.partition(".")[0])
-    # A script, or a test of the upstream's, that imports the package.
+    # A script or test may import packages of the tree.
     stand_in.tested.update(
         module.partition(".")[0] for module in (*real, *(given or {})) if _of_tree(module)
     )
@@ -104,7 +105,7 @@ def import_file(
         _give(module, content)
     for module in (*real, name):
         if isinstance(sys.modules.get(module), stand_in.StandInModule):
-            raise ValueError(  # noqa: TRY004  no wrong type, a wrong order
+            raise ValueError(  # noqa: TRY004  a wrong order of imports, not a wrong type
                 f"{module} is a stand-in since an earlier import: name it there"
             )
         stand_in.real.add(module)
@@ -128,7 +129,7 @@ def _module(path: str) -> tuple[str, Path | None]:
 
 
 def _of_tree(module: str) -> bool:
-    """Return whether a module's package is the tree's own, and not an overlay."""
+    """Return whether a module's package lies in the tree, and not in an overlay."""
     package = module.partition(".")[0]
     spec = importlib.machinery.PathFinder.find_spec(package)
     places = [*(spec.submodule_search_locations or []), spec.origin] if spec else []
@@ -138,8 +139,8 @@ def _of_tree(module: str) -> bool:
 def _script(name: str, file: Path) -> ModuleType:
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None  # noqa: S101  it ends with .py
-        assert spec.loader is not None  # noqa: S101  the same
+        assert spec is not None  # noqa: S101  the file's name ends with .py
+        assert spec.loader is not None  # noqa: S101  as above
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
@@ -154,7 +155,7 @@ def _give(name: str, content: Mapping[str, object] | ModuleType | None) -> None:
     if content is None or isinstance(content, ModuleType):
         if name in sys.modules and there is not content:
             raise ValueError(f"{name} was imported before: give it with the first import_file")
-        sys.modules[name] = content  # type: ignore[assignment]  # None: it cannot be imported
+        sys.modules[name] = content  # type: ignore[assignment]  None: the import fails
         return
     if name in sys.modules and not isinstance(there, stand_in.StandInModule):
         raise ValueError(f"{name} was imported before: give it with the first import_file")

@@ -1,4 +1,4 @@
-"""The first steps of a Python child: end with its parent, and write no endless file."""
+"""The first steps of a Python process: end with contribbot, and limit the size of files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 
-#: The largest size of a file in bytes; pytest keeps the output of a test in a file.
+#: The largest size of a file in bytes; pytest writes the output of a test to a file.
 _LARGEST = 2 * 2**30
 
 
@@ -18,16 +18,16 @@ def limit_files() -> None:
 
 
 def guard_group(descriptor: int) -> None:
-    """Have this process's group killed when contribbot is gone, whatever runs here then."""
-    # A thread would wait for native code that hangs; prctl(2) ends this process alone.
+    """Fork a watcher that kills this process's group when contribbot's end of the pipe closes."""
+    # A thread could not run while native code hangs; prctl(2) would end this process only.
     between = os.fork()
     if between:
         os.waitpid(between, 0)
         os.close(descriptor)
         return
-    # The watcher is an orphan: a program that waits for its children must not wait for the watcher.
+    # The watcher is an orphan, so that no program that waits for children waits for it.
     if not os.fork():
-        # The watcher closes all pipes: readers of these pipes must not wait for the watcher either.
+        # The watcher closes all other pipes, so that no reader waits for the watcher.
         os.closerange(0, descriptor)
         os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
         while os.read(descriptor, 1):

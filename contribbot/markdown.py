@@ -1,4 +1,4 @@
-"""Foreign text as Markdown, or a squashed commit's message, that shows it and does nothing else."""
+"""Show foreign text as Markdown or in a terminal, so that the text has no other effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIVE: Final = re.compile(
     r"|/(?:issues|pull|pulls|discussions|commit)/(?=[0-9a-f]))",
     re.IGNORECASE,
 )
-#: An invisible character without a line break, which splits a word in two.
+#: An invisible character that allows no line break; it splits a word in two.
 JOINER: Final = "\N{WORD JOINER}"
 _MARKDOWN: Final = {ord(char): f"\\{char}" for char in "\\`*_[]|~"} | {
     ord("<"): "&lt;",
@@ -35,12 +35,12 @@ def clean(text: str) -> str:
 
 
 def inert(text: str) -> str:
-    """Return a line without mentions and references, inside and outside Markdown."""
+    """Return one line in which GitHub finds no mention and no reference, also in plain text."""
     return _LIVE.sub(lambda found: found.group() + JOINER, clean(text))
 
 
 def plain(text: str) -> str:
-    """Return text escaped for the inside of a line of Markdown."""
+    """Return one line that is escaped for use within a line of Markdown."""
     return _ADDRESS.sub(
         lambda found: found.group()[:-1] + f"&#{ord(found.group()[-1])};",
         clean(text).translate(_MARKDOWN),
@@ -48,13 +48,13 @@ def plain(text: str) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a line of at most `limit` characters, with an ellipsis in place of the rest."""
+    """Return one line of at most `limit` characters, with an ellipsis in place of the rest."""
     line = clean(text)
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def code(text: str, *, limit: int = 0) -> str:
-    """Return a line as a code span, whatever backticks the text has."""
+    """Return one line as a code span, whatever backticks the text has."""
     line = inert(shortened(text, limit) if limit else text) or " "
     ticks = "`" * (max(map(len, _TICKS.findall(line)), default=0) + 1)
     edge = " " if line.startswith("`") or line.endswith("`") else ""
@@ -62,13 +62,13 @@ def code(text: str, *, limit: int = 0) -> str:
 
 
 def cell(text: str, *, limit: int = 0) -> str:
-    """Return a line as a code span for a cell of a table."""
-    # Markdown splits a table at its bars before it looks for code spans.
+    """Return one line as a code span for a cell of a table."""
+    # Markdown splits the row of a table at bars before it looks for code spans.
     return code(text, limit=limit).replace("|", "\\|")
 
 
 def fence(text: str, *, language: str = "", lines: int = 0) -> str:
-    """Return text as a fenced block that nothing inside can close."""
+    """Return text as a fenced block that nothing in the text can close."""
     rows = [
         "".join(char for char in _ANSI.sub("", row).expandtabs(4) if char.isprintable()).rstrip()
         for row in text.splitlines()
@@ -81,22 +81,22 @@ def fence(text: str, *, language: str = "", lines: int = 0) -> str:
     return "\n".join((ticks + language, *shown, ticks))
 
 
-#: A row outside paragraphs: a row of a list, quote, table, heading or definition.
+#: A row that is no text of a paragraph: of a list, quote, table, heading or definition.
 _NO_TEXT: Final = re.compile(
     r" {4}|\s*(?:(?:[-+*]|[0-9]+[.)])(?:\s|$)|[>|]|\\[#=-]|:?-+:? *\||(?:[*_] *){3,}$|\[[^]]+\]:)"
 )
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
-#: A code span of CommonMark within one line, with equal runs of backticks at both ends.
+#: A code span of CommonMark within one line: runs of as many backticks at both ends.
 _SPAN: Final = re.compile(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)")
 
 
 def prose(text: str) -> str:
-    """Return an author's Markdown, a paragraph a line, without effect outside its section."""
+    """Return an author's Markdown with one line for each paragraph, without effect outside it."""
     shown: list[str] = []
-    # Whether the row above is a paragraph's text, or another block up to the next blank row.
+    # Whether the row above is text of a paragraph, or of another block that a blank row ends.
     text_above = block = False
     fenced = ""
-    # Whether a code span may have begun above in the paragraph: no text here is surely code.
+    # Whether a code span may have begun above in the paragraph: then no text is surely code.
     begun = False
     for raw in text.strip().splitlines():
         row = "".join(
@@ -127,21 +127,21 @@ def _tamed(row: str, *, begun: bool) -> tuple[str, bool]:
     row = re.sub(r"^( {0,3})(#{1,6}(?:\s|$)|=+\s*$|-+\s*$)", r"\1\\\2", row)
     spans = [] if begun else list(_SPAN.finditer(row))
     ends = [0, *(place for span in spans for place in span.span()), len(row)]
-    # Text and code spans alternate; text is first.
+    # Text and code spans alternate, and text is first.
     parts = [row[start:end] for start, end in itertools.pairwise(ends)]
     parts[::2] = [re.sub(r"<(?=[A-Za-z/!?])", "&lt;", part) for part in parts[::2]]
     return "".join(parts), begun or any("`" in part for part in parts[::2])
 
 
-#: Characters of a line, and of a text that are shown; lines of a text.
+#: The largest numbers of characters of a line and of a text, and of lines of a text.
 LINE: Final = 300
 _TEXT: Final = 6000
 _ROWS: Final = 60
 
 
 def line_of(text: str, limit: int = LINE) -> str:
-    """Return foreign text as one clean line of bounded length, for a terminal."""
-    # The text is cut first: the cleaning of a huge text would take too long.
+    """Return foreign text as one clean line of limited length, for a terminal."""
+    # The text is cut before the cleaning, which would take too long for a huge text.
     return shortened(text[: 8 * limit], limit)
 
 
@@ -154,8 +154,8 @@ def row_of(text: str) -> str:
 
 
 def rows_of(text: str, *, rows: int = _ROWS, characters: int = _TEXT) -> list[str]:
-    """Return foreign text as clean lines, bounded in number and length."""
-    # Not `splitlines`: a terminal knows no other line ends than these.
+    """Return foreign text as clean lines, limited in number and length."""
+    # A terminal knows no other line ends than these, unlike `splitlines`.
     cut = text[:characters].replace("\r\n", "\n").replace("\r", "\n").strip("\n")
     lines = [row_of(row) for row in cut.split("\n")]
     if len(lines) > rows or len(text) > characters:

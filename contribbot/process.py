@@ -1,4 +1,4 @@
-"""All calls of other programs: without a shell, with a time limit, environment and log line."""
+"""Run other programs: without a shell, with a time limit, an environment and a line in the log."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from contribbot.errors import (
     check_stopping,
 )
 
-#: The variables that programs need, also to find an accelerator. All other variables, tokens
-#: among them, are withheld.
+#: The variables that programs need, also to find an accelerator; all other variables are
+#: withheld, because tokens may be among them.
 _ALLOWED: Final = frozenset(
     {
         "PATH",
@@ -49,7 +49,7 @@ _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECA
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return an environment with the variables that programs need, without secrets."""
+    """Return the environment for a program: variables that programs need, and no secrets."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -69,7 +69,7 @@ def secrets_hidden() -> Iterator[None]:
 
 
 def user_environment() -> dict[str, str]:
-    """Return this process's environment without secrets, for programs like the user's own."""
+    """Return this process's environment without secrets, for programs that act for the user."""
     return {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
 
 
@@ -83,7 +83,7 @@ def accelerator_environment() -> dict[str, str]:
 
 
 def own_path() -> str:
-    """Return the folders of Python's path outside the installation, where contribbot may be."""
+    """Return the entries of sys.path outside Python's installation, joined for PYTHONPATH."""
     installed = (sys.prefix, sys.base_prefix)
     return os.pathsep.join(place for place in sys.path if place and not place.startswith(installed))
 
@@ -92,13 +92,13 @@ log: Final = logging.getLogger("contribbot.process")
 
 _children: set[subprocess.Popen[bytes]] = set()
 _children_lock = threading.Lock()
-#: Killed programs that did not end: Python warns of a lost object of a running program.
+#: Killed programs that did not end; Python would warn if the object of a program were lost.
 _stuck: Final[list[subprocess.Popen[bytes]]] = []
-#: Seconds of the wait for a killed program, which the kernel holds while a driver or a network's
-#: disk does not answer. Actions gives a cancelled job 7.5 seconds.
+#: The limit in seconds of the wait for a killed program, which the kernel keeps while a driver or
+#: a network disk does not answer. GitHub Actions gives a cancelled job 7.5 seconds.
 LAST_WAIT: Final = 5.0
-#: Starts a program without a lifeline of its own. An orphan beside the program kills the group at
-#: the end of the pipe; a line in the pipe tells the orphan that the group has ended.
+#: A shell script that starts a program which knows no lifeline. A watcher process kills the
+#: program's group when the lifeline's pipe closes; a line in the pipe ends the watcher alone.
 _TETHER: Final = (
     '( { read -r _ <"/proc/self/fd/$0" || kill -KILL 0; } >/dev/null 2>&1 </dev/null & )\nexec "$@"'
 )
@@ -111,7 +111,7 @@ def describe(argv: Sequence[str | Path]) -> str:
 
 @contextlib.contextmanager
 def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Track a program during a block; afterwards end the program and its pipes."""
+    """Yield a running program to a block; afterwards end the program and close its pipes."""
     with _children_lock:
         _children.add(child)
     try:
@@ -138,7 +138,7 @@ def kill_group(child: subprocess.Popen[bytes]) -> None:
 
 
 def reap(child: subprocess.Popen[bytes]) -> None:
-    """Wait a limited time for a killed program."""
+    """Wait a limited time for the end of a killed program."""
     try:
         child.wait(LAST_WAIT)
     except subprocess.TimeoutExpired:
@@ -156,13 +156,13 @@ def stop() -> None:
 
 
 def resume() -> None:
-    """Allow new programs again after `stop()`, once all waiting threads have ended."""
+    """Allow new programs again after `stop()`, when all waiting threads have ended."""
     STOPPING.clear()
 
 
 @contextlib.contextmanager
 def lifeline() -> Iterator[int]:
-    """Give the reading end of a pipe whose other end is closed when this process ends."""
+    """Yield a pipe's reading end; its writing end closes when the block or this process ends."""
     read_end, write_end = os.pipe()
     try:
         yield read_end
@@ -173,7 +173,7 @@ def lifeline() -> Iterator[int]:
 
 
 def tether(argv: Sequence[str | Path], descriptor: int) -> list[str | Path]:
-    """Return the command that runs a program and ends the program with this process."""
+    """Return the command that runs a program and that ends the program with this process."""
     return ["/bin/sh", "-c", _TETHER, str(descriptor), *argv]
 
 
@@ -187,7 +187,7 @@ def start(
     stderr: int | IO[bytes],
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a process group of its own."""
+    """Start a program in a new session and process group."""
     check_stopping()
     log.debug("run: %s", describe(argv))
     try:
@@ -214,7 +214,7 @@ def start(
 def converse(
     argv: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a program that answers requests until the end of its input."""
+    """Start a program that answers requests until its input ends."""
     pipe = subprocess.PIPE
     return start(argv, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
 
@@ -253,14 +253,14 @@ def signal_name(number: int) -> str:
 
 
 def remove_tree(folder: Path, *, wait: bool = True) -> None:
-    """Remove a folder, however deep, errors passed over, also after `stop`; or let `rm` go on."""
+    """Remove a folder, also after `stop()`; ignore errors; without `wait`, in the background."""
     if not folder.is_dir():
         return
-    # Not shutil.rmtree, which fails on folders that are nested some hundred deep.
+    # shutil.rmtree fails on folders that are nested some hundred levels deep.
     script = 'rm -rf -- "$1"' if wait else 'rm -rf -- "$1" >&- 2>&- &'
     with contextlib.suppress(OSError):
-        subprocess.run(  # noqa: S603  the folder is contribbot's own
-            ["sh", "-c", script, "sh", folder],  # noqa: S607  POSIX has it
+        subprocess.run(  # noqa: S603  contribbot made the folder
+            ["sh", "-c", script, "sh", folder],  # noqa: S607  POSIX has this program
             env=clean_environment(),
             check=False,
             capture_output=True,
@@ -280,7 +280,7 @@ def run(
     accept: Sequence[int] = (0,),
     tethered: bool = False,
 ) -> Completed:
-    """Run a program to its end, and return its output."""
+    """Run a program to its end, and return the exit status and the output."""
     with lifeline() as descriptor:
         child = start(
             tether(argv, descriptor) if tethered else argv,
@@ -309,7 +309,7 @@ def feed(
     env: Mapping[str, str] | None = None,
     timeout: float = 60.0,
 ) -> Iterator[IO[bytes]]:
-    """Run a program while a block writes to its input; an error in the block kills the program."""
+    """Yield the input of a program to a block; an error in the block kills the program."""
     # Standard error is a file: a program with many messages must not block on a full pipe.
     with lifeline() as descriptor, tempfile.TemporaryFile() as complaint:
         child = start(
@@ -321,14 +321,14 @@ def feed(
             stdout=subprocess.DEVNULL,
             stderr=complaint,
         )
-        assert child.stdin is not None  # noqa: S101  asked for with PIPE
+        assert child.stdin is not None  # noqa: S101  `stdin` is PIPE above
         with tracked(child):
             try:
                 with contextlib.suppress(BrokenPipeError):
                     yield child.stdin
                     child.stdin.close()
             except BaseException:
-                # Kill first: closing the pipe would tell the program that all was written.
+                # Kill first: a closed pipe would tell the program that all was written.
                 kill_group(child)
                 raise
             try:
@@ -349,7 +349,7 @@ def attached(
     stdout: int | None = None,
     grace: float | None = None,
 ) -> int:
-    """Run a program in this terminal, signals passed on, and return its status.
+    """Run a program in this terminal, pass signals on, and return the exit status.
 
     `grace`: the seconds in which the program must end after SIGINT or SIGTERM.
     """
@@ -357,7 +357,7 @@ def attached(
     command = list(argv)
     if sandbox:
         inside = sandboxed(argv, folder=sandbox, env=env)
-        # SIGINT would end bubblewrap; the program in the sandbox may ask for SIGINT itself.
+        # SIGINT would end bubblewrap; the program in the sandbox may set a handler for SIGINT.
         command = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", *map(str, inside)]
     log.debug("run: %s", describe(command))
     try:
@@ -390,20 +390,20 @@ def attached(
 
 
 def shell_status(status: int) -> int:
-    """Return an exit status as in a shell: 128 plus the signal for a killed program."""
+    """Return an exit status as a shell does: 128 plus the signal's number for a killed program."""
     return status if status >= 0 else 128 - status
 
 
-#: Signals that a terminal sends to all its programs, and signals for this process alone.
+#: Signals that a terminal sends to all its programs, and signals that reach this process only.
 _TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 #: The variable that names the folder of compiled kernels to a process in a sandbox.
 KERNELS: Final = "CONTRIBBOT_KERNELS"
-#: All files are readable, none is writable; devices, GPUs among them, exist. Shared folders are
-#: empty, so that no run finds files of another run or sockets of a daemon.
-_SHARED: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm")  # noqa: S108  they are hidden, not used
+#: In a sandbox, all files can be read and none written, and devices such as GPUs exist. Shared
+#: folders are empty, so that no run finds files of another run or sockets of a daemon.
+_SHARED: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm")  # noqa: S108  hidden, not used
 _VIEW: Final = (
-    # The kernel then ends the sandbox's processes with the program that waits for the sandbox.
+    # The kernel ends the sandbox's processes with the program that waits for the sandbox.
     "--die-with-parent",
     "--unshare-all",
     *("--cap-drop", "ALL"),
@@ -423,7 +423,7 @@ _VIEW: Final = (
 
 @functools.cache
 def no_sandbox() -> str:
-    """Return why checks cannot run in a sandbox here; empty: checks run in a sandbox."""
+    """Return why programs cannot run in a sandbox here; empty: the sandbox works."""
     if os.environ.get("CONTRIBBOT_SANDBOX") == "off":
         return "CONTRIBBOT_SANDBOX=off"
     program = shutil.which("bwrap")
@@ -439,9 +439,9 @@ def no_sandbox() -> str:
 def sandboxed(
     argv: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]
 ) -> list[str | Path]:
-    """Return the command that runs a program in a sandbox in which `folder` alone is writable.
+    """Return the command that runs a program in a sandbox where only `folder` can be written.
 
-    The variable `KERNELS` may name a second writable folder.
+    The variable `KERNELS` may name a second folder that can be written.
     """
     writable = [folder, *map(Path, filter(None, [env.get(KERNELS)]))]
     hidden = [folder.parent, *map(Path, _SHARED)]
@@ -457,7 +457,7 @@ def sandboxed(
         if path.exists() and any(path.is_relative_to(place) for place in hidden)
     )
     return [
-        # The program is called by path, since a check may have another PATH.
+        # bubblewrap is called by path, because the program may have another PATH.
         shutil.which("bwrap") or "bwrap",
         *_VIEW,
         "--tmpfs",
@@ -468,13 +468,13 @@ def sandboxed(
     ]
 
 
-#: bubblewrap's exit status for a program that a signal ended, less the signal's number.
+#: A larger exit status of bubblewrap means this number plus the signal that ended the program.
 _BY_SIGNAL: Final = 128
 
 
 @dataclass(frozen=True)
 class Supervised:
-    """The end of a program that may crash, hang or write without end."""
+    """The end and the output of a program that may crash, hang or write without end."""
 
     returncode: int
     timed_out: bool
@@ -496,7 +496,7 @@ def supervise(
     pass_fds: Sequence[int] = (),
 ) -> Supervised:
     """Run an untrusted program, in a sandbox if asked, within limits of time and output."""
-    # The descriptor CONTRIBBOT_LIFELINE ends when contribbot no longer waits for the program.
+    # CONTRIBBOT_LIFELINE names a pipe that closes when contribbot no longer waits for the program.
     started = time.monotonic()
     deadline = started + timeout
     command = sandboxed(argv, folder=sandbox, env=env) if sandbox else argv
@@ -514,7 +514,7 @@ def supervise(
         with tracked(child):
             output = bytearray()
             ended = _collect(child, output, deadline=deadline, max_output=max_output)
-            # Processes that the program left running are killed even after success.
+            # Processes that the program left running are killed, even after success.
             kill_group(child)
             reap(child)
     returncode = -signal.SIGKILL if child.returncode is None else child.returncode
@@ -542,9 +542,9 @@ def _killed_for_memory() -> int:
 def _collect(
     child: subprocess.Popen[bytes], output: bytearray, *, deadline: float, max_output: int
 ) -> str:
-    """Read the output until the program ends, is late or writes too much; return the reason."""
+    """Read the output until the program ends, is late or writes too much; return which."""
     stream = child.stdout
-    assert stream is not None  # noqa: S101  asked for with PIPE by the caller
+    assert stream is not None  # noqa: S101  the caller has asked for PIPE
     with stream, selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         while True:
@@ -553,7 +553,7 @@ def _collect(
                 return "late"
             # The program's end is tested before the read, so that its last output is read.
             gone = child.poll() is not None
-            # The short wait notices a program that ended while a grandchild keeps the pipe open.
+            # The short wait notices a program that ended while a process keeps the pipe open.
             if selector.select(min(left, 0.1)):
                 chunk = os.read(stream.fileno(), 65536)
                 if not chunk:

@@ -1,4 +1,4 @@
-"""The folders of running jobs, and the removal of unused entries of the cache."""
+"""Temporary folders for runs, and the removal of unused entries of the cache."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from contribbot.process import remove_tree
 if TYPE_CHECKING:
     import filelock
 
-#: The file in a folder of entries whose time is the time of the last removal.
+#: A file in a folder of entries; the file's time is the time of the last removal.
 _STAMP: Final = ".swept"
 _DAY: Final = 86400.0
-#: The age in seconds, since the last use, from which an entry is removed.
+#: The seconds since the last use after which an entry is removed.
 _UNUSED: Final = 30 * _DAY
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A folder of reproducible entries, from which a run removes unused entries."""
+    """A cache folder, its entries' pattern and marker; entries unused for 30 days are removed."""
 
     folder: Path
     entries: str = "*"
@@ -34,14 +34,14 @@ class Kept:
 
 @contextlib.contextmanager
 def run_folder(*kept: Kept) -> Iterator[Path]:
-    """Give a temporary folder; remove folders of killed runs, and unused entries of the cache."""
+    """Yield a temporary folder; remove folders of killed runs, and unused entries of `kept`."""
     runs = cache_folder() / "runs"
     with lock(runs.with_name("runs.lock"), "the folder of running jobs"):
         runs.mkdir(exist_ok=True)
         if _remove_orphans(runs):
             for entries in kept:
                 _sweep_unused(entries)
-        # The name is short: the path of a socket has 107 characters at most (unix(7)).
+        # The name is short: the path of a socket has at most 107 characters (unix(7)).
         folder = runs / uuid.uuid4().hex[:8]
         guard = _guard(folder.with_suffix(".lock"))
         guard.acquire()
@@ -55,14 +55,14 @@ def run_folder(*kept: Kept) -> Iterator[Path]:
 
 
 def _guard(path: Path) -> filelock.BaseFileLock:
-    import filelock  # noqa: PLC0415  see lock
+    import filelock  # noqa: PLC0415  start-up time
 
     # Any thread may end the run and release the lock.
     return filelock.FileLock(path, thread_local=False)
 
 
 def _remove_orphans(runs: Path) -> bool:
-    """Remove the folders of killed runs; return whether no run is alive."""
+    """Remove the folders of killed runs; return whether no other run is alive."""
     alone = True
     for path in runs.glob("*.lock"):
         guard = _guard(path)
@@ -75,14 +75,14 @@ def _remove_orphans(runs: Path) -> bool:
         path.unlink(missing_ok=True)
         guard.release()
     for folder in runs.iterdir():
-        # A folder without a lock belongs to a run that has ended, or whose removal was stopped.
+        # A folder without a lock file is left from a run that has ended.
         if not folder.with_suffix(".lock").exists():
             remove_tree(folder, wait=False)
     return alone
 
 
 def _sweep_unused(kept: Kept) -> None:
-    """Remove unused entries, once a day; entries that cannot be removed are left."""
+    """Remove unused entries, at most once a day; an entry whose removal fails is left."""
     stamp, now = kept.folder / _STAMP, time.time()
     if now - _changed(stamp, absent=0) < _DAY:
         return
@@ -103,7 +103,7 @@ def _sweep_unused(kept: Kept) -> None:
 
 
 def _changed(path: Path, *, absent: float) -> float:
-    """Return the time of a file's or link's last change, in seconds since the epoch."""
+    """Return when a file or link last changed, in seconds since the epoch; `absent`: no file."""
     try:
         return path.lstat().st_mtime
     except OSError:

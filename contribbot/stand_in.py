@@ -1,4 +1,4 @@
-"""Stand-ins for modules that are not imported: every name can be read, and no value used."""
+"""Stand-ins for modules that are not imported: all names exist, and no value can be used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 _OPTIONAL: Final = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
-#: The module through which vLLM's kernels import triton, and the names of triton in the module.
+#: The module through which vLLM's kernels import Triton, and the module's names for Triton.
 _TRITON_UTILS: Final = ".triton_utils"
 _TRITON: Final = {
     "triton": "triton",
@@ -35,7 +35,7 @@ _LOGARITHMS: Final = {"LOG2E": math.log2(math.e), "LOGE2": math.log(2)}
 
 
 class StandInError(Exception):
-    """A check uses the value of a stand-in, and so cannot run on this machine."""
+    """A check uses the value of a stand-in, and so shows nothing."""
 
     contribbot_broken = True
 
@@ -56,11 +56,11 @@ class StandInError(Exception):
         self.module = module
 
 
-#: The top-level names under test: `sglang`, `vllm`, or a script's name.
+#: The top-level packages under test, such as `sglang`, or a script's name.
 tested: Final[set[str]] = set()
 #: Modules of the tree that are imported for real, with their submodules.
 real: Final[set[str]] = set()
-#: The real attributes of stand-ins, by module.
+#: The real attributes of stand-ins for modules, by the module's name.
 given: Final[dict[str, Mapping[str, object]]] = {}
 
 
@@ -77,12 +77,12 @@ def _frames() -> Iterator[FrameType]:
 
 
 def _importing() -> bool:
-    """Return whether the caller is the import of a module of the tree."""
+    """Return whether a module of the tree is being imported by the caller or a caller's caller."""
     return any(frame.f_code.co_name == "<module>" and is_tested(frame) for frame in _frames())
 
 
 class StandIn:
-    """A stand-in for an attribute of a module, or for a value made of a stand-in at import."""
+    """A stand-in for an attribute of a module, or for a value made from a stand-in at import."""
 
     def __init__(self, name: str, module: str) -> None:
         self._name = name
@@ -103,7 +103,7 @@ class StandIn:
             raise AttributeError(name)
         return StandIn(f"{self._name}.{name}", self.module)
 
-    def __call__(self, *args: object, **_: object) -> StandIn:  # noqa: D102  Python's own
+    def __call__(self, *args: object, **_: object) -> StandIn:  # noqa: D102  a special method
         # At import, a stand-in may be a decorator, or make a value that stays unused.
         if not _importing():
             self.refuse("calls")
@@ -126,7 +126,7 @@ class StandIn:
 
     @staticmethod
     def __get_pydantic_core_schema__(*_: object) -> CoreSchema:
-        """Return a schema for any value, so that a pydantic model may have a field of this type."""
+        """Return a schema for any value: a pydantic model may have a field of this type."""
         from pydantic_core import core_schema  # noqa: PLC0415  few trees have such a model
 
         return core_schema.any_schema()
@@ -138,7 +138,7 @@ class StandIn:
         return False
 
     def __or__(self, _other: object) -> StandIn:
-        return self  # in an annotation
+        return self  # for annotations such as `Name | None`
 
     __ror__ = __or__
 
@@ -146,13 +146,13 @@ class StandIn:
         return id(self)
 
     def __bool__(self) -> bool:
-        # The standard library calls this, too: typing.TypeVar tests its bound.
-        if is_tested(sys._getframe(1)) or not _importing():  # noqa: SLF001  who asks decides
+        # The standard library calls this method, too: typing.TypeVar tests a bound.
+        if is_tested(sys._getframe(1)) or not _importing():  # noqa: SLF001  the caller decides
             self.refuse("decides by")
         return True
 
     def __eq__(self, other: object) -> bool:
-        # The making of an annotation compares its parts.
+        # typing compares the parts of an annotation.
         if self is not other and not _importing():
             self.refuse("compares")
         return self is other
@@ -191,13 +191,13 @@ class _EmulatedPlatform(StandIn):
         return os.environ["CONTRIBBOT_DEVICE"].startswith("gfx94")
 
     def fp8_dtype(self) -> torch.dtype:
-        import torch  # noqa: PLC0415  it takes seconds
+        import torch  # noqa: PLC0415  the import takes seconds
 
         return torch.float8_e4m3fnuz if self.is_fp8_fnuz() else torch.float8_e4m3fn
 
 
 class StandInModule(ModuleType):
-    """A stand-in for a module; its attributes are submodules of the tree, or stand-ins."""
+    """A stand-in for a module, whose attributes are the tree's submodules or stand-ins."""
 
     __path__: list[str]
 
@@ -224,7 +224,7 @@ class _Loader(importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: a stand-in has no code."""
+        """Run nothing: a stand-in has no code."""
 
 
 def _spec(name: str, below: Sequence[str] | None = ()) -> importlib.machinery.ModuleSpec:
@@ -234,7 +234,7 @@ def _spec(name: str, below: Sequence[str] | None = ()) -> importlib.machinery.Mo
 
 
 class _Tree(importlib.abc.MetaPathFinder):
-    """The first finder: provides stand-ins for the tree's modules outside of `real`."""
+    """The first finder: finds stand-ins for the tree's modules that are not in `real`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, _target: ModuleType | None = None
@@ -250,7 +250,7 @@ class _Tree(importlib.abc.MetaPathFinder):
     def find_distributions(
         context: importlib.metadata.DistributionFinder.Context,
     ) -> Iterable[importlib.metadata.Distribution]:
-        """Find the tree's own package, which is not installed, but may ask for its own version."""
+        """Yield the metadata of the tree's package, which may read its version at import."""
         version = os.environ.get("CONTRIBBOT_VERSION")
         if context.name in tested and version:
             yield _Distribution(
@@ -272,7 +272,7 @@ class _Distribution(importlib.metadata.Distribution):
 
 
 class _Elsewhere(importlib.abc.MetaPathFinder):
-    """The last finder: provides stand-ins for missing modules that the tree imports."""
+    """The last finder: finds stand-ins for missing modules that the tree imports."""
 
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
@@ -294,7 +294,7 @@ def install() -> None:
 
 
 def _optional() -> bool:
-    """Return whether the current import is not the tree's, or may fail in the tree."""
+    """Return whether the current import is made outside the tree, or may fail in the tree."""
     machinery = []
     for frame in _frames():
         if "importlib" not in frame.f_code.co_filename and frame.f_code.co_filename != __file__:
@@ -312,7 +312,7 @@ def _optional() -> bool:
 
 @functools.cache
 def _tried(file: str) -> list[tuple[int, int]]:
-    """Return the ranges of lines of a file in which an import may fail."""
+    """Return the ranges of lines of a file in which a failed import is handled."""
     found = []
     for node in ast.walk(ast.parse(Path(file).read_bytes())):
         handles = False
