@@ -155,7 +155,7 @@ def _give(name: str, content: Mapping[str, object] | ModuleType | None) -> None:
     if content is None or isinstance(content, ModuleType):
         if name in sys.modules and there is not content:
             raise ValueError(f"{name} was imported before: give it with the first import_file")
-        sys.modules[name] = content  # type: ignore[assignment]  None: the import fails
+        sys.modules[name] = content  # type: ignore[assignment]  # None: the import fails
         return
     if name in sys.modules and not isinstance(there, stand_in.StandInModule):
         raise ValueError(f"{name} was imported before: give it with the first import_file")

@@ -1,1 +1,1 @@
-"""Sweeps over an upstream's test files on emulated GPUs: what happened, and patches of it."""
+"""Sweeps: an upstream's tests on emulated GPUs, the findings, and patches begun from findings."""

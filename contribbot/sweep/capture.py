@@ -1,4 +1,4 @@
-"""A launch on the emulated GPU with the memory that it reads: captured in a sweep, and replayed."""
+"""Launches on the emulated GPU with the memory they read: observe, capture and replay launches."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ from contribbot.sweep.findings import (
     read_launch,
 )
 
-#: Bytes of tensors above which a launch is not watched, and captured only where most are 0.
+#: Larger launches (bytes of tensors) are not watched, and captured only if most bytes are 0.
 _MOST: Final = 1 << 28
 _TOO_LARGE: Final = f"its tensors have more than {_MOST >> 20} MiB"
-_RECENT: Final = 4  # the last launches of a test, which a comparison may be about
-#: The options of Triton's AMD back end that a capture holds.
+_RECENT: Final = 4  # the number of a test's last launches, one of which a comparison may be about
+#: The options of Triton's AMD back end that a capture stores.
 _OPTIONS: Final = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
 
 class NotCapturedError(Exception):
-    """A launch cannot be captured; the message has the reason."""
+    """A launch cannot be captured, for the reason in the message."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A launch, and the bytes of each reachable buffer before the launch."""
+    """A launch, with the bytes of each reachable buffer before the launch."""
 
     launch: TritonLaunch
     before: Mapping[Buffer, U8]
@@ -80,7 +80,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, launch: TritonLaunch) -> Snapshot | None:
-        """Return the snapshot of a launch; None: too large."""
+        """Return the snapshot of a launch that is to run; None: the launch is too large."""
         buffers = reachable(launch)
         if sum(buffer.size for buffer in buffers) > _MOST:
             return None
@@ -94,7 +94,7 @@ class Snapshot:
 
     @classmethod
     def after(cls, launch: TritonLaunch) -> Snapshot:
-        """Return the snapshot of a large launch that has ended, with 0 in overwritten buffers."""
+        """Return the snapshot of a large launch that has ended; changed buffers count as all 0."""
         before = {
             each: np.zeros(each.size, np.uint8) if MEMORY.changed(each) else content(each).copy()
             for each in reachable(launch)
@@ -102,7 +102,7 @@ class Snapshot:
         return cls(launch, before, dict.fromkeys(before), large=True)
 
     def run(self) -> list[Buffer]:
-        """Run the launch, and once more in case of hazards; return the changed buffers."""
+        """Run the launch, and again if it has hazards; return the changed buffers."""
         if self.large:
             self.launch.run()
             return []
@@ -115,7 +115,7 @@ class Snapshot:
         return changed
 
     def reduced(self, fault: KernelError) -> Snapshot:
-        """Return the snapshot with 0 in all buffers that do not matter for a fault."""
+        """Return the snapshot with 0 in all buffers that are not needed for a fault."""
         after = {each: content(each).copy() for each in self.before}
         found = self
         try:
@@ -136,12 +136,12 @@ class Snapshot:
             self.run()
         except KernelError as error:
             return (error.fault, error.place.line) == (fault.fault, fault.place.line)
-        except NoResultError:  # other bytes lead to no result: not the same fault
+        except NoResultError:  # other bytes lead to no result, which is not the same fault
             pass
         return False
 
     def restore(self, *, flipped: bool = False) -> None:
-        """Restore the bytes; with `flipped`, unwritten bytes are inverted."""
+        """Restore the bytes of all buffers; `flipped`: invert the bytes that no write has set."""
         for buffer, before in self.before.items():
             known = self.known[buffer]
             content(buffer)[:] = before
@@ -157,7 +157,7 @@ def content(buffer: Buffer) -> U8:
 
 
 def reachable(launch: TritonLaunch) -> list[Buffer]:
-    """Return the buffers of a launch's pointers, and of pointers in 64-bit integer tensors."""
+    """Return the buffers that a launch's pointers reach, also pointers in 64-bit tensors."""
     found = dict[int, Buffer]()
 
     def add(address: int) -> Buffer | None:
@@ -178,7 +178,7 @@ def reachable(launch: TritonLaunch) -> list[Buffer]:
 
 
 def contents_of(value: object) -> torch.Tensor | None:
-    """Return the processor's tensor with the contents of a kernel's argument."""
+    """Return the tensor with the contents of a kernel's argument; None: it is no tensor."""
     value = getattr(value, "base", value) if not isinstance(value, torch.Tensor) else value
     if isinstance(value, EmulatedTensor):
         return value.contents
@@ -187,7 +187,7 @@ def contents_of(value: object) -> torch.Tensor | None:
 
 @dataclass
 class LaunchObserver:
-    """Observes the launches of a test: hazards, digests of results, the last launches."""
+    """Observes the launches of a test: hazards, digests of results, and the last launches."""
 
     faulty: Snapshot | None = None
     fault: KernelError | None = None
@@ -195,18 +195,18 @@ class LaunchObserver:
     launches: Counter[str] = field(default_factory=Counter)
     bits: dict[str, bytes] = field(default_factory=dict)
     compared: ExpectedValues | None = None
-    known: dict[int, Kernel] = field(default_factory=dict)  # the kernels that were reported
+    known: dict[int, Kernel] = field(default_factory=dict)  # the reported kernels, by id
     code: list[KernelCode] = field(default_factory=list)
 
     def reset(self) -> None:
-        """Begin with a new test."""
+        """Forget the launches of the last test."""
         self.faulty = self.fault = self.compared = None
         for each in (self.recent, self.launches, self.bits):
             each.clear()
 
     def __call__(self, launch: object) -> None:
         """Run a launch; KernelError: a fault, or a result that depends on chance."""
-        assert isinstance(launch, TritonLaunch)  # noqa: S101  the driver's type
+        assert isinstance(launch, TritonLaunch)  # noqa: S101  the driver passes only this type
         name = launch.kernel.name
         self.launches[name] += 1
         if id(launch.kernel) not in self.known:
@@ -232,13 +232,13 @@ class LaunchObserver:
             raise
         total = hashlib.blake2b(self.bits.get(name, b""), digest_size=8)
         for buffer in changed:
-            # Unwritten bytes count as 0.
+            # Bytes that no write has set count as 0.
             known = 1 if buffer.known is None else buffer.known
             total.update((content(buffer) * known).data)
         self.bits[name] = total.digest()
 
     def new_code(self) -> list[KernelCode]:
-        """Return the resources of the kernels that are new since the last call."""
+        """Return the resources of the kernels that are new since the last call of this method."""
         code, self.code = self.code, []
         return code
 
@@ -257,7 +257,7 @@ class LaunchObserver:
     def kept(
         self, folder: Path, snapshot: Snapshot | None, said: str, line: str
     ) -> tuple[str, str]:
-        """Write a launch into a sweep's folder; return the file's name and why there is no file."""
+        """Write a launch to a file of a sweep; return the file's name, or why there is no file."""
         if snapshot is None:
             return "", _TOO_LARGE
         if snapshot is self.faulty and self.fault is not None:
@@ -271,7 +271,7 @@ class LaunchObserver:
             )
         except NotCapturedError as error:
             return "", str(error)
-        except ValidationError as error:  # a name that is none
+        except ValidationError as error:  # a name that is not valid
             return "", outcomes.line_of(str(error))
         name = f"{hashlib.sha256(raw).hexdigest()[:16]}.zip"
         try:
@@ -281,7 +281,7 @@ class LaunchObserver:
         return name, ""
 
     def uses(self) -> tuple[KernelUse, ...]:
-        """Return the kernels of a test with the number of launches and a digest of the results."""
+        """Return the test's kernels with their numbers of launches and digests of the results."""
         return tuple(
             KernelUse(kernel=name, launches=number, bits=self.bits.get(name, b"").hex())
             for name, number in self.launches.items()
@@ -318,7 +318,7 @@ def _options(launch: TritonLaunch) -> dict[str, int]:
 def watched(
     snapshot: Snapshot, *, reverse: bool = False
 ) -> tuple[Sequence[Hazard], KernelError | None]:
-    """Run a launch and return its hazards, and its fault or None."""
+    """Run a launch and record accesses; return the hazards, and the fault or None."""
     watch, fault = LaunchWatch(reverse=reverse), None
     for buffer in snapshot.before:
         MEMORY.watch(buffer, np.zeros(2 * buffer.size, np.uint32))
@@ -335,7 +335,7 @@ def watched(
 
 
 def _check(snapshot: Snapshot, hazards: Sequence[Hazard], fault: KernelError | None) -> None:
-    """Run a launch again under changed conditions; fail if the result differs."""
+    """Run a launch again under changed conditions; raise an error if the result differs."""
     first = {each: content(each).copy() for each in snapshot.before}
     known = {each: None if each.known is None else each.known.copy() for each in snapshot.before}
     try:
@@ -343,7 +343,7 @@ def _check(snapshot: Snapshot, hazards: Sequence[Hazard], fault: KernelError | N
             snapshot.restore(flipped=kind == "unwritten")
             try:
                 _, other = watched(snapshot, reverse=kind == "race")
-            except NoResultError:  # no comparison with the first run
+            except NoResultError:  # the run has no result to compare with the first run
                 continue
             differ, row = _difference(first, known, fault, other)
             if differ:
@@ -363,7 +363,7 @@ def _difference(
     fault: KernelError | None,
     other: KernelError | None,
 ) -> tuple[str, int]:
-    """Return the difference after a second run, and the number of the buffer, or 0."""
+    """Return how a second run differs, in words, and the number of the buffer, or 0."""
     if fault or other:
         if fault and other:
             return "", 0
@@ -378,12 +378,12 @@ def _difference(
     return "", 0
 
 
-# --- Into a file, and back -------------------------------------------------------------------
+# --- The file of a captured launch -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ExpectedValues:
-    """The last comparison of a test: actual and expected tensor, and the tolerances."""
+    """A comparison of a test: actual and expected tensor, and the tolerances."""
 
     actual: torch.Tensor
     expected: torch.Tensor
@@ -393,7 +393,7 @@ class ExpectedValues:
 
 @contextlib.contextmanager
 def watched_comparisons(observer: LaunchObserver) -> Iterator[None]:
-    """Keep the last two tensors that a test compares."""
+    """During a block, store the last two tensors that a test compares."""
 
     def seeing(compare: Callable[..., object], *, exact: bool) -> Callable[..., object]:
         @functools.wraps(compare)
@@ -421,7 +421,7 @@ def watched_comparisons(observer: LaunchObserver) -> Iterator[None]:
 
 
 def capture(snapshot: Snapshot, *, said: str, line: str, compared: ExpectedValues | None) -> bytes:
-    """Return a launch as a file."""
+    """Return the content of the file for a launch."""
     launch, blobs = snapshot.launch, list[bytes]()
     function = launch.source.fn
     if not isinstance(function, JITFunction) or "<locals>" in function.fn.__qualname__:
@@ -488,7 +488,7 @@ def _argument(name: str, value: object, numbers: Mapping[int, int]) -> CapturedA
         number = numbers.get(tensor.untyped_storage().data_ptr())
         if number is not None:
             return CapturedArgument(name=name, tensor=_tensor(tensor, number))
-    value = getattr(value, "value", value)  # of a tl.constexpr
+    value = getattr(value, "value", value)  # the value of a tl.constexpr
     if isinstance(value, triton.language.dtype):
         return CapturedArgument(name=name, dtype=str(value.name))
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -518,18 +518,18 @@ def _expected(
 
 @dataclass(frozen=True)
 class CapturedLaunch:
-    """A captured launch, read from its file."""
+    """A captured launch, read from a file."""
 
     told: Capture
     blobs: tuple[bytes, ...]
 
     @classmethod
     def read(cls, path: Path) -> CapturedLaunch:
-        """Read a file of a sweep, or of a patch's checks."""
+        """Return the launch in a file of a sweep, or of a patch's checks."""
         return cls(*read_launch(path))
 
     def replay(self, kernel: object) -> None:
-        """Launch the tree's kernel like the captured kernel; KernelError, AssertionError: red."""
+        """Launch the tree's kernel as captured; raise the fault, or fail on wrong numbers."""
         while not isinstance(kernel, JITFunction):
             inner: object = getattr(kernel, "fn", None)
             if inner is None:
@@ -595,7 +595,7 @@ def replay(path: str | Path, tree: Path) -> None:
     launch.replay(tree_kernel(tree / told.file, told.module, told.kernel))
 
 
-#: The names of Triton's modules in upstreams.
+#: The names under which upstreams import Triton's modules.
 _TRITON: Final = {
     "triton": "triton",
     "tl": "triton.language",
@@ -605,7 +605,7 @@ _TRITON: Final = {
 
 
 class KernelSource:
-    """A file of a tree, of which only the functions and constants run that a kernel names."""
+    """A tree's file that is executed in part: the kernel, and what the kernel names."""
 
     def __init__(self, path: Path, root: Path, loaded: dict[Path, KernelSource]) -> None:
         self._path, self._root, self._loaded = path, root, loaded
@@ -623,7 +623,7 @@ class KernelSource:
         return getattr(self._module, name)
 
     def without_defaults(self, name: str) -> KernelSource:
-        """Take away the defaults of a function: a launch gives each argument."""
+        """Remove the defaults of a function, because a launch passes each argument."""
         node = self._nodes.get(name)
         if isinstance(node, ast.FunctionDef):
             node.args.defaults = []
@@ -642,16 +642,16 @@ class KernelSource:
             setattr(self._module, name, self._imported(node, name))
             return
         if isinstance(node, ast.FunctionDef):
-            # Autotuning and heuristics have chosen already.
+            # The launch already has the choices of autotuning and heuristics.
             node.decorator_list = [each for each in node.decorator_list if "jit" in ast.dump(each)]
         for used in _used(node) & self._nodes.keys() - {name}:
             if not hasattr(self._module, used):
                 self._define(used)
         code = compile(ast.Module([node], []), str(self._path), "exec")
-        exec(code, vars(self._module))  # noqa: S102  the tree's own code, as a check runs it
+        exec(code, vars(self._module))  # noqa: S102  the tree's code, which a check runs
 
     def _imported(self, node: ast.ImportFrom, name: str) -> object:
-        """Return the imported object: Triton's, the tree's, or an installed package's."""
+        """Return the object of an import: from Triton, the tree or an installed package."""
         if name in _TRITON:
             return importlib.import_module(_TRITON[name])
         asked = next(each.name for each in node.names if name in {each.asname, each.name})
@@ -666,7 +666,7 @@ class KernelSource:
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield statements, also the statements within conditions."""
+    """Yield statements, also those within `if` and `try`."""
     for node in body:
         yield node
         for name in ("orelse", "body"):
@@ -691,20 +691,20 @@ def _used(node: ast.AST) -> set[str]:
 
 
 def tree_kernel(path: Path, module: str, name: str) -> object:
-    """Return a function of a module that is a file of a tree."""
+    """Return the kernel of a name in a file of a tree."""
     root = path.parents[len(module.split(".")) - 1]
     kernel = KernelSource(path, root, {}).without_defaults(name).find(name)
-    # Triton reads the text, defaults too.
+    # Triton reads the function's text, and the defaults in it.
     if (update := getattr(kernel, "_unsafe_update_src", None)) is not None:
         update(_without_names(getattr(kernel, "src", "")))
     return kernel
 
 
 def _without_names(source: str) -> str:
-    """Return a function's text, on the same lines, with 0 for defaults that are no constants."""
+    """Return a function's text, on the same lines, with 0 for each default that is no constant."""
     lines = source.encode().split(b"\n")
     function = ast.parse(source).body[0]
-    assert isinstance(function, ast.FunctionDef)  # noqa: S101  Triton has read it
+    assert isinstance(function, ast.FunctionDef)  # noqa: S101  Triton has read the function
     given = [*function.args.defaults, *filter(None, function.args.kw_defaults)]
     for node in reversed(given):
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1

@@ -1,4 +1,4 @@
-"""The findings of a sweep: their files, sums by kernel and line, and two sweeps compared."""
+"""The findings of a sweep: their files, groups by kernel and line, and a comparison of sweeps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contribbot.errors import UsageError
 from contribbot.model.base import Many, Model
 from contribbot.model.checks import DtypeName, GfxTarget
 
-#: `too long` and `crashed`: the test, or a process of the test, did not come to its end.
+#: `too long` and `crashed`: the test, or a process of the test, did not reach its end.
 SweepOutcome = Literal[
     "passed", "failed", "fault", "not modelled", "skipped", "too long", "crashed"
 ]
@@ -46,7 +46,7 @@ KIND_OF_FAULT: Final[dict[str, FindingKind]] = {
 
 
 class KernelUse(Model):
-    """A kernel of a test: the number of launches, and a digest of the kernel's results."""
+    """A kernel in a test: the number of launches, and a digest of the kernel's results."""
 
     kernel: str
     launches: int
@@ -62,16 +62,16 @@ class SweepRow(Model):
     seconds: float = 0.0
     kind: FindingKind | Literal[""] = ""
     kernel: Text = ""
-    line: Text = ""  # the line of the kernel, or of the test: `file.py:12`
+    line: Text = ""  # the line of the kernel or of the test, such as `file.py:12`
     said: Text = ""
-    skip: Text = ""  # the line of the skip, and the reason
+    skip: Text = ""  # the line of the skip, with the reason
     kernels: Many[KernelUse] = ()
-    capture: str = ""  # a file in `captures/`
+    capture: str = ""  # the name of a file in `captures/`
     uncaptured: Text = ""  # why there is no capture
 
 
 class KernelCode(Model):
-    """The resources of a kernel on a target, with one set of constants and types."""
+    """The resources that a kernel needs on a target, for one set of constants and types."""
 
     target: str
     kernel: str
@@ -83,7 +83,7 @@ class KernelCode(Model):
 
 
 class SweepFinding(Model):
-    """A fault at one line, met by one or more tests."""
+    """A fault at one line, found by one or more tests."""
 
     number: int
     kind: FindingKind
@@ -97,21 +97,21 @@ class SweepFinding(Model):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The identity of a finding across sweeps, between which lines may move."""
+        """The identity of a finding in all sweeps, without the line's number, which may change."""
         return self.kind, self.kernel, self.line.rpartition(":")[0] or self.line
 
 
 class TargetSum(Model):
-    """The outcomes of a sweep on a target."""
+    """The sums of a sweep on one target."""
 
     target: str
     outcomes: dict[str, int]
     seconds: float
-    unfinished: Text = ""  # why some of the target's tests have not run
+    unfinished: Text = ""  # why some tests have not run on the target
 
 
 class Sweep(Model):
-    """The document of `emulate --report --json`, kept in `report.json`."""
+    """The document of `emulate --report --json`, which a sweep's folder has as `report.json`."""
 
     program: Many[Text]
     versions: dict[str, str]
@@ -123,7 +123,7 @@ class Sweep(Model):
 
 
 def findings_of(rows: Iterable[SweepRow]) -> list[SweepFinding]:
-    """Group rows by kind, kernel and line into findings, in the order of the rows."""
+    """Return the findings of rows, grouped by kind, kernel and line, in the order of the rows."""
     found = dict[tuple[str, str, str], list[SweepRow]]()
     for row in rows:
         if row.kind:
@@ -149,23 +149,23 @@ def _finding(number: int, rows: Sequence[SweepRow]) -> SweepFinding:
 
 
 def outcomes_of(rows: Iterable[SweepRow]) -> dict[str, int]:
-    """Return how many tests came to each outcome."""
+    """Return the number of tests with each outcome."""
     counts = Counter(row.outcome for row in rows)
     return {name: counts[name] for name in SWEEP_OUTCOMES}
 
 
 # --- A captured launch -----------------------------------------------------------------------
 
-#: A dotted Python name, such as `vllm.v1.ops`, safe in generated scripts.
+#: A dotted Python name, such as `vllm.v1.ops`, which is safe in generated scripts.
 DottedName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")]
 
 
 class CapturedStorage(Model):
-    """Bytes that a launch reached."""
+    """A block of memory that a launch reached."""
 
     size: Annotated[int, Field(ge=0)]
-    zero: bool = False  # all bytes are 0, and no file holds the storage
-    unwritten: bool = False  # whether a mask marks the written bytes
+    zero: bool = False  # whether all bytes are 0, and no file has the bytes
+    unwritten: bool = False  # whether a mask marks the bytes that a write has set
 
 
 class CapturedTensor(Model):
@@ -179,7 +179,7 @@ class CapturedTensor(Model):
 
 
 class CapturedArgument(Model):
-    """An argument: a tensor, a type of Triton's, or a literal of Python's."""
+    """An argument of a kernel: a tensor, a type of Triton, or a literal of Python."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
     tensor: CapturedTensor | None = None
@@ -188,7 +188,7 @@ class CapturedArgument(Model):
 
 
 class ExpectedTensor(Model):
-    """The values that a test expected of a tensor that the launch wrote."""
+    """The values that a test expected in a tensor that the launch wrote."""
 
     tensor: CapturedTensor
     dtype: DtypeName
@@ -197,7 +197,7 @@ class ExpectedTensor(Model):
 
 
 class Capture(Model):
-    """A launch: the kernel, the grid, the options and the arguments."""
+    """A captured launch: the kernel, the grid, the options, the arguments and the memory."""
 
     target: GfxTarget
     file: Text
@@ -213,7 +213,7 @@ class Capture(Model):
 
 
 SESSION: Final = "CONTRIBBOT_SWEEP"
-#: pytest's exit status if results cannot be written (sysexits.h: EX_IOERR).
+#: pytest's exit status if an outcome cannot be written (sysexits.h: EX_IOERR).
 UNWRITABLE: Final = 74
 
 
@@ -228,7 +228,7 @@ class SweepSession(Model):
 
     @classmethod
     def current(cls) -> SweepSession | None:
-        """Return that of this process, or None."""
+        """Return the session of this process; None: the process is in no sweep."""
         path = os.environ.get(SESSION)
         return cls.model_validate_json(Path(path).read_bytes()) if path else None
 
@@ -236,28 +236,28 @@ class SweepSession(Model):
 class SweepEvent(Model):
     """A line of `TARGET.jsonl`, with one of these fields."""
 
-    begun: Text = ""  # a test
+    begun: Text = ""  # the name of a test
     row: SweepRow | None = None
     code: KernelCode | None = None
-    file: Text = ""  # a collected file, with `count` tests
+    file: Text = ""  # a collected file, which has `count` tests
     count: int = 0
     versions: dict[str, str] | None = None
     finished: bool = False
 
 
 def events_file(folder: Path, target: str) -> Path:
-    """Return the file of a target."""
+    """Return the file of a target's events in a sweep's folder."""
     return folder / f"{target}.jsonl"
 
 
 def write_event(path: Path, event: SweepEvent) -> None:
-    """Append a whole line, or no byte of the line."""
+    """Append an event to a file as a whole line, or append nothing."""
     line = event.model_dump_json(exclude_defaults=True).encode() + b"\n"
     number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     size = os.fstat(number).st_size
     try:
         if os.write(number, line) < len(line):
-            os.write(number, line)  # raises the reason
+            os.write(number, line)  # the second write raises the reason
     except OSError as error:
         os.ftruncate(number, size)
         error.filename = str(path)
@@ -278,7 +278,7 @@ def read_events(path: Path) -> Iterator[SweepEvent]:
 
 
 def read_launch(path: Path) -> tuple[Capture, tuple[bytes, ...]]:
-    """Return a captured launch, and the bytes beside it, from its file."""
+    """Return a captured launch and its blocks of bytes, read from a file."""
     try:
         with zipfile.ZipFile(path) as archive:
             told = Capture.model_validate_json(archive.read("launch.json"))
@@ -291,7 +291,7 @@ def read_launch(path: Path) -> tuple[Capture, tuple[bytes, ...]]:
 
 
 def packed_launch(told: Capture, blobs: Sequence[bytes]) -> bytes:
-    """Return the file of a captured launch; equal launches give equal bytes."""
+    """Return the content of a captured launch's file; equal launches give equal bytes."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         archive.writestr(zipfile.ZipInfo("launch.json"), told.model_dump_json(indent=1))
@@ -306,28 +306,28 @@ _NEEDS: Final = ("registers", "spills", "lds", "scratch")
 
 
 class GrownKernel(Model):
-    """A kernel that needs more resources than before, with the same constants and types."""
+    """A kernel that needs more of a resource than before, with the same constants and types."""
 
     target: str
     kernel: str
     variant: str
-    needs: str  # registers, spills, lds or scratch
+    needs: str  # the resource: registers, spills, lds or scratch
     before: int
     now: int
 
 
 class ChangedTest(Model):
-    """A test with another outcome than before, or with other bits in its kernels' results."""
+    """A test with another outcome than before, or whose kernels' results have other bits."""
 
     target: str
     test: Text
-    before: str = ""  # the outcomes, if different
+    before: str = ""  # the outcomes, if they differ
     now: str = ""
-    kernels: Many[str] = ()  # kernels whose results have other bits
+    kernels: Many[str] = ()  # the kernels whose results have other bits
 
 
 class SweepComparison(Model):
-    """The findings that are new in a sweep, gone, or changed."""
+    """The findings that are new or gone in a later sweep, and what else has changed."""
 
     versions: dict[str, tuple[str, str]]
     new: Many[SweepFinding]
@@ -335,12 +335,12 @@ class SweepComparison(Model):
     grown: Many[GrownKernel]
     outcomes: Many[ChangedTest]
     bits: Many[ChangedTest]
-    alike: int  # tests whose kernels' results have the same bits in both sweeps
-    uncompared: int  # tests with a digest in one sweep alone
+    alike: int  # the number of tests whose kernels' results have the same bits in both sweeps
+    uncompared: int  # the number of tests that have a digest in one sweep only
 
 
 def compare(before: Sweep, now: Sweep) -> SweepComparison:
-    """Compare an earlier sweep with a later one."""
+    """Return the comparison of an earlier sweep with a later sweep."""
     keys = [{finding.key for finding in sweep.findings} for sweep in (before, now)]
     old, new = ({(row.target, row.test): row for row in sweep.tests} for sweep in (before, now))
     both = [(old[key], new[key]) for key in old if key in new]

@@ -1,4 +1,4 @@
-"""A sweep's folder: begun, gone on with where it was cut off, brought together, summed up."""
+"""The folder of a sweep: begin and continue the sweep, merge folders, and sum up the results."""
 
 from __future__ import annotations
 
@@ -44,13 +44,11 @@ _OURS: Final = frozenset({_HEADER, ".lock", "captures", "report.json", "index.ht
 
 
 class SweepHeader(Model):
-    """The content of `sweep.json`: the program, and the share of its tests."""
+    """The content of `sweep.json`: the program, and the share of tests that this sweep runs."""
 
     program: Many[Text]
     shard: str = "1/1"
-    unfinished: dict[str, str] = Field(
-        default_factory=dict
-    )  # by target, why not all of its tests have run
+    unfinished: dict[str, str] = Field(default_factory=dict)  # why tests have not run, by target
 
 
 def shard_of(text: str) -> tuple[int, int]:
@@ -136,7 +134,7 @@ def _write_header(folder: Path, header: SweepHeader) -> None:
 
 
 def read_header(folder: Path) -> SweepHeader:
-    """Return the header of a folder's sweep."""
+    """Return the header of the sweep in a folder."""
     try:
         return SweepHeader.model_validate_json((folder / _HEADER).read_bytes())
     except FileNotFoundError as error:
@@ -177,7 +175,7 @@ def _on_target(
             return said or f"pytest ended with status {run.exit_code}", False
         killed = run.exit_code - 128
         how = f"{signal_name(killed)} ended" if killed > 0 else f"status {run.exit_code} ended"
-        # faulthandler's, where no signal reaches a test.
+        # faulthandler ends a process with this status if no signal reaches the test.
         late = ", as where it is twice too long" if run.exit_code == 1 else ""
         for test in lost:
             said = f"{how} its process{late}"
@@ -186,7 +184,7 @@ def _on_target(
 
 
 def _end_line(path: Path) -> None:
-    """Take away a line that a kill cut short."""
+    """Remove a last line that a kill cut short."""
     text = path.read_bytes() if path.is_file() else b""
     if text and not text.endswith(b"\n"):
         with path.open("r+b") as file:
@@ -244,7 +242,7 @@ def read_sweep(folder: Path) -> Sweep:
 
 
 def _numbered(folder: Path, findings: Sequence[SweepFinding]) -> list[SweepFinding]:
-    """Give findings the numbers of the folder's last report."""
+    """Return findings with the numbers that the folder's last report gave them."""
     try:
         before = Sweep.model_validate_json((folder / "report.json").read_bytes()).findings
     except (FileNotFoundError, ValidationError):
@@ -258,7 +256,7 @@ def _numbered(folder: Path, findings: Sequence[SweepFinding]) -> list[SweepFindi
 
 
 def write_report(folder: Path, sweep: Sweep, page: bytes) -> None:
-    """Write the report of a sweep into the sweep's folder."""
+    """Write the report of a sweep, as JSON and as a page, into the sweep's folder."""
     write_atomically(folder / "report.json", sweep.model_dump_json(indent=1).encode())
     write_atomically(folder / "index.html", page)
 

@@ -1,4 +1,4 @@
-"""From a finding of a sweep to a patch: a check that is red, a reproducer, a test to finish."""
+"""Begin a patch from a finding of a sweep: a red check, a reproducer, and a test to finish."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from contribbot.sweep.findings import (
 )
 from contribbot.sweep.folder import read_sweep
 
-#: The largest number of elements of a storage in a script, and the width of the script.
+#: The largest number of elements of a storage that a script writes out, and the longest text.
 _SMALL: Final = 16
 _WIDE: Final = 85
-#: Lines of a script in which the arguments are written out.
+#: The largest number of lines of a script that writes the arguments out.
 _LONGEST: Final = 30
-#: Options that Triton's AMD back end takes by itself.
+#: The values that Triton's AMD back end uses for options that a launch does not state.
 _DEFAULTS: Final = {"waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1}
 _INTEGERS: Final = {"int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1}
 _CHECK: Final = '''\
@@ -66,7 +66,7 @@ _SCRIPT: Final = '''\
 {{ imports }}
 {{ body }}
 '''
-#: The script with the arguments in the launch's file.
+#: The script that reads the arguments from the launch's file.
 _SHORT: Final = '''\
 """{{ finding.kind }} in {{ kernel }}; to see it, run this under contribbot's emulated GPU."""
 import ast
@@ -110,7 +110,7 @@ def test_{{ name }}() -> None:
 
 
 def create_from(queue: Queue, wish: Wish, place: str) -> Draft:
-    """Begin a patch from a finding, such as `DIR#7`."""
+    """Begin a patch from a finding, such as `DIR#7`, and return the draft."""
     folder, _, number = place.rpartition("#")
     if not folder or not number.isdigit():
         raise UsageError(f"--from-finding {place}: no finding", hint="name one as DIR#7")
@@ -181,7 +181,7 @@ def _filled(template: str, **names: object) -> str:
 
 
 def _files(finding: SweepFinding, told: Capture, blobs: Sequence[bytes]) -> dict[str, bytes]:
-    """Return the check with its launch, the reproducer, and the draft of a test."""
+    """Return a patch's files: the check with its launch, the reproducer, a draft of a test."""
     kernel = told.kernel.rpartition(".")[2]
     name = re.sub(r"\W+", "_", kernel.strip("_"))
     lines, files = _storages(told, blobs)
@@ -220,12 +220,12 @@ def _files(finding: SweepFinding, told: Capture, blobs: Sequence[bytes]) -> dict
 
 
 def _plain(text: str) -> str:
-    """Return text that stays within a docstring."""
+    """Return a text without characters that could end a docstring."""
     return re.sub(r"[^\w .:/,()+-]", "?", text)
 
 
 def _storages(told: Capture, blobs: Sequence[bytes]) -> tuple[list[str], bool]:
-    """Return a line for each storage, and whether a line reads the launch's file."""
+    """Return a line of a script for each storage, and whether a line reads the launch's file."""
     lines, read = list[str](), False
     for number, storage in enumerate(told.storages):
         raw = blobs[2 * number]
@@ -256,7 +256,7 @@ def _storages(told: Capture, blobs: Sequence[bytes]) -> tuple[list[str], bool]:
 
 
 def _launch(told: Capture, kernel: str) -> list[str]:
-    """Return the call of the kernel on as few lines as possible."""
+    """Return the lines of a script that call the kernel, as few lines as possible."""
     words = [f"{each.name}={_expression(each)}" for each in told.arguments]
     words += [
         f"{name}={value}" for name, value in told.options.items() if _DEFAULTS.get(name) != value
@@ -286,7 +286,7 @@ def _expression(argument: CapturedArgument) -> str:
     if argument.literal.lstrip("-") in {"inf", "nan"}:
         return f"float({argument.literal!r})"
     try:
-        return repr(ast.literal_eval(argument.literal))  # a literal alone
+        return repr(ast.literal_eval(argument.literal))  # the text must be a literal
     except (ValueError, SyntaxError) as error:
         raise UsageError(
             f"{argument.name} of the captured launch is no literal",

@@ -1,4 +1,4 @@
-"""pytest's plug-in of a sweep: which tests run, for how long, and the outcome of each."""
+"""pytest's plug-in of a sweep: choose the tests, and write the outcome of each test."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _OtherShard(pytest.Module):
-    """A file without tests for this process, which is not imported."""
+    """A file that is not imported, because this process has no test to run in it."""
 
     def collect(self) -> list[pytest.Item]:
         """Return no tests."""
@@ -65,16 +65,16 @@ class _Sweep:
     def __init__(self, config: pytest.Config, session: SweepSession) -> None:
         self._config, self._session = config, session
         self._done, self._done_files = {*session.done}, {*session.done_files}
-        #: pytest-xdist's workers run the tests; the main process writes the outcomes.
+        #: Workers of pytest-xdist run the tests, and the main process writes the outcomes.
         self._worker = hasattr(config, "workerinput")
         self._events = events_file(Path(session.folder), session.target)
         self._lifted = dict[str, str]()
-        self._skip = ""  # where the running test would have been skipped
+        self._skip = ""  # the line at which the running test would have been skipped
         self._row: SweepRow | None = None
         self._observer: LaunchObserver | None = None
         self._captured = set[tuple[str, str, str]]()
         self._told = set[str]()
-        self._file = ""  # of the last test
+        self._file = ""  # the file of the last test
 
     def _write(self, event: SweepEvent) -> None:
         try:
@@ -82,13 +82,13 @@ class _Sweep:
         except OSError as error:
             pytest.exit(f"{error.filename}: {error.strerror}", returncode=UNWRITABLE)
 
-    # --- Which tests run ---------------------------------------------------------------------
+    # --- The choice of tests -----------------------------------------------------------------
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makemodule(
         self, module_path: Path, parent: pytest.Collector
     ) -> pytest.Module | None:
-        """Leave out the files of other shards, and the files that have run."""
+        """Leave out the files of other shards, and the files whose tests have run."""
         name = os.path.relpath(module_path, self._config.rootpath)
         number, shards = self._session.shard
         elsewhere = zlib.crc32(os.fsencode(name)) % shards != number - 1
@@ -98,7 +98,7 @@ class _Sweep:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """Write the versions of packages, and observe comparisons and skips."""
+        """Write the versions of packages, and replace `pytest.skip`."""
         if not self._worker:
             found = {}
             for name in _VERSIONS:
@@ -115,7 +115,7 @@ class _Sweep:
     def pytest_collection_modifyitems(
         self, items: list[pytest.Item]
     ) -> Generator[None, object, object]:
-        """Leave out the chosen tests that have run."""
+        """Leave out the tests that have run, and remove marks that skip tests."""
         result = yield
         if not self._worker:
             self._collected([item.nodeid for item in items])
@@ -125,7 +125,7 @@ class _Sweep:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Write the number of tests of each file, reported by a worker of pytest-xdist."""
+        """Write the number of tests of each file; a worker of pytest-xdist reports the tests."""
         self._collected([*{*ids, *self._done}])
 
     def _collected(self, names: Sequence[str]) -> None:
@@ -137,12 +137,12 @@ class _Sweep:
     # --- Skips -------------------------------------------------------------------------------
 
     def _lift(self, skip: Callable[..., NoReturn]) -> Callable[..., None]:
-        """Return `pytest.skip`, which has no effect in a test where AMD's GPUs are the reason."""
+        """Return a `pytest.skip` that has no effect in a test if an AMD GPU is the reason."""
 
         def lifted(reason: str = "", *, allow_module_level: bool = False, **more: object) -> None:
             __tracebackhide__ = True
             if self._row is not None and _ROCM.search(reason):
-                frame = sys._getframe(1)  # noqa: SLF001  who calls it
+                frame = sys._getframe(1)  # noqa: SLF001  the caller of `pytest.skip`
                 place = f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
                 self._skip = self._skip or f"{place}: {reason}"
                 return
@@ -152,7 +152,7 @@ class _Sweep:
         return lifted
 
     def _lift_marks(self, items: Sequence[pytest.Item]) -> None:
-        """Take away the marks that skip a test because of AMD's GPUs."""
+        """Remove the marks that skip a test because of AMD GPUs."""
         for item in items:
             for mark in [*item.iter_markers("skipif"), *item.iter_markers("skip")]:
                 holds = mark.name == "skip" or any(each is True for each in mark.args)
@@ -171,7 +171,7 @@ class _Sweep:
     # --- A test ------------------------------------------------------------------------------
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Write the name of the test that starts, since a test may end its process."""
+        """Write the name of the test that starts, because a test may end its process."""
         if not self._worker:
             self._write(SweepEvent(begun=nodeid))
 
@@ -245,7 +245,7 @@ class _Sweep:
         return report
 
     def _judged(self, row: SweepRow, told: TestRow, call: pytest.CallInfo[None]) -> SweepRow:
-        """Return a row with the outcome of a phase of its test."""
+        """Return a test's row with the outcome of one phase of the test."""
         observer = self._observer
         assert observer is not None  # noqa: S101  for mypy
         outcome: SweepOutcome = told.outcome
@@ -280,7 +280,7 @@ class _Sweep:
         )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write the outcome of a test."""
+        """Write the outcome of a test, and the resources of its kernels."""
         if self._worker:
             return
         for name, value in report.user_properties:
@@ -301,7 +301,7 @@ class _Sweep:
             )
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep which file cannot be imported, or is skipped as a whole."""
+        """Write the outcome of a file that cannot be imported, or that is skipped as a whole."""
         if self._worker or report.passed or "::" in report.nodeid or not report.nodeid:
             return
         where = report.longrepr
@@ -326,7 +326,7 @@ class _Sweep:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Keep that nothing is left to run."""
+        """Write that no test is left to run."""
         if not self._worker and exitstatus in {0, 1, 5}:
             self._write(SweepEvent(finished=True))
 
@@ -335,7 +335,7 @@ KINDS_CAPTURED: Final = frozenset({*KIND_OF_FAULT.values(), "wrong numbers"})
 
 
 def seed() -> None:
-    """Set fixed random seeds, so that results can be compared."""
+    """Set fixed random seeds, so that results of different runs can be compared."""
     random.seed(0)
     for name, seed in (("numpy", "random.seed"), ("torch", "manual_seed")):
         found: object = sys.modules.get(name)
@@ -346,8 +346,8 @@ def seed() -> None:
 
 
 def _restore_defaults() -> None:
-    """Reset torch's defaults, which tests of another file may have changed."""
-    import torch  # noqa: PLC0415  once the GPU is in place
+    """Reset torch's defaults, which the tests of another file may have changed."""
+    import torch  # noqa: PLC0415  the emulated GPU must come first
 
     torch.set_default_dtype(torch.float32)
     if torch.get_default_device() != torch.device("cpu"):
@@ -367,7 +367,7 @@ def _skip_line(item: pytest.Item) -> str:
 
 
 def _uncompiled(error: BaseException) -> tuple[FindingKind, str, str] | None:
-    """Return the kind, kernel and line of a failed compile by Triton; None: another error."""
+    """Return the kind, kernel and line of a compile by Triton that failed; None: another error."""
     modules = {type(each).__module__ for each in _chain(error)}
     resources = type(error).__name__ == "OutOfResources"
     passes = isinstance(error, RuntimeError) and "PassManager" in str(error)

@@ -43,7 +43,7 @@ def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
     if not torch.cuda.is_available():
         # torch.cuda.init raises the driver's reason, which is_available hides.
         try:
-            torch.cuda.init()  # type: ignore[no-untyped-call]  torch has no type for it
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no type for it
         except (RuntimeError, AssertionError) as error:
             sys.stderr.write(f"{error}\n")
         values = {name: os.environ.get(name, "0").strip() for name in _VISIBLE}
