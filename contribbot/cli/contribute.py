@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 _SHOWN: Final = 15
 _TITLE: Final = 80
 
+_OPENED: Final = (
+    "in [contribution], `tests` name the upstream's files, `records` where your queue is"
+)
+
 
 @cli.command("body rmsnorm > body.md")
 def body(
@@ -90,7 +94,7 @@ def note_lines(text: Body) -> list[str]:
         f"{text.words} of {WORDS} words, {seen}, {overview}; template {text.template}",
         *(f"still to write: {want.words}" for want in text.wants),
         f"not run: {', '.join(text.not_run)}" if text.not_run else "",
-        f"left out until `records` says where it is: {shut}" if shut else "",
+        f"not in the text, as no reader could open it: {shut}; {_OPENED}" if shut else "",
     ]
     return [f"{text.patch}: {line}" for line in lines if line]
 
