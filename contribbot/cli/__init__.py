@@ -1,1 +1,1 @@
-"""The command line: it translates, and holds no logic. One file per command."""
+"""The command line: modules that read options, call the other packages and print the results."""

@@ -92,14 +92,14 @@ def check(
 
 
 class FailureView(Model):
-    """Tests that failed with one message."""
+    """Tests that failed with the same message."""
 
     message: str
-    #: The line of the message with the stated reason, where this is not the first line.
+    #: The message's line with the stated reason, if this is not the first line; or empty.
     line: str
     tests: tuple[str, ...]
-    stated: bool  # whether the stated reason is found in it
-    broken: bool  # whether it shows nothing of the patch
+    stated: bool  # whether the message has the stated reason
+    broken: bool  # whether the failure shows nothing about the patch
 
 
 class RunView(Model):
@@ -116,7 +116,7 @@ class RunView(Model):
 
     @classmethod
     def of(cls, ran: TreeRun) -> RunView:
-        """View a run."""
+        """Return the view of a check's run on one tree."""
         run, reason = ran.run, ran.check.reason
         groups: dict[str, list[FailedTest]] = {}
         for failure in run.failed:
@@ -144,7 +144,7 @@ class RunView(Model):
 
 
 def _later_line(reason: str, message: str) -> str:
-    """Return the line with the stated reason; empty where it is the message's first line."""
+    """Return the line with the stated reason; empty: the first line of the message has it."""
     line = stated_line(reason, message)
     return "" if line == message.partition("\n")[0].strip() else line
 
@@ -157,7 +157,7 @@ class CheckReport(Model):
 
 
 _SIDES: Final = {one_tree.BASE: "base", one_tree.PATCHED: "patched tree"}
-_MOST: Final = 5  # messages that are shown of one run
+_MOST: Final = 5  # the most messages to show of one run
 _WORDS: Final = {
     Outcome.PASSED: "as expected",
     Outcome.FAILED: "NOT as expected, it must {wanted}",
@@ -166,7 +166,7 @@ _WORDS: Final = {
 
 
 def _lines(ran: TreeRun, run: RunView) -> Iterator[str]:
-    """Yield the counts of a check's tests beside the expected end, and the stated reason."""
+    """Yield lines: a check's test counts, the expected outcome and the stated reason."""
     title = f"{run.check} on the {_SIDES[run.side]}"
     if run.not_run:
         yield f"{title}: not run: {run.not_run}"
@@ -177,7 +177,7 @@ def _lines(ran: TreeRun, run: RunView) -> Iterator[str]:
     seen = ", ".join(f"{number} {word}" for word, number in counts if number) or "nothing ran"
     word = _WORDS[run.outcome].format(wanted="fail, for the stated reason" if red else "pass")
     if run.outcome is Outcome.PASSED and all(failure.stated for failure in run.failures):
-        # As stated: the reason beside the count is enough.
+        # All went as stated: one line with the counts and the reason is enough.
         reasons = {failure.line or failure.message: None for failure in run.failures}
         yield ": ".join((title, seen, word, *list(reasons)[:1]))
         return

@@ -1,4 +1,4 @@
-"""Around each command: options, the queue, its reply as lines or JSON, errors, exit codes."""
+"""The frame of every command: options, the queue, the printed reply, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def patch_names(begin: str) -> list[str]:
     return []
 
 
-#: Arguments and options that several commands take: the same words everywhere.
+#: Arguments and options of several commands, with the same words in each command's help.
 _PATCH, _PATCHES = "Name of a patch, or its folder.", "Names of patches, or their folders."
 PatchArgument = Annotated[str, argument("PATCH", _PATCH, complete=patch_names)]
 MaybePatchArgument = Annotated[str | None, argument("PATCH", _PATCH, complete=patch_names)]
@@ -93,7 +93,7 @@ class Reply:
     document: BaseModel
     blocks: Iterable[Block]
     code: int = 0
-    #: Lines beside the document or the lines, on standard error.
+    #: Further lines, which go to standard error.
     notes: Iterable[Block] = ()
 
     def print(self, *, as_json: bool) -> int:
@@ -107,7 +107,7 @@ class Reply:
 
 
 def command(example: str) -> Callable[[Callable[P, Reply | int | None]], Callable[P, None]]:
-    """Make a command of a function that gives a reply or an exit code; its help has an example."""
+    """Return a decorator that makes a function a command, which prints the reply or error."""
 
     def made(function: Callable[P, Reply | int | None]) -> Callable[P, None]:
         @functools.wraps(function)
@@ -130,7 +130,7 @@ def command(example: str) -> Callable[[Callable[P, Reply | int | None]], Callabl
 
 
 def open_queue() -> Queue:
-    """Load the queue: `--queue`'s, that of a work tree, or around here."""
+    """Load the queue: of `--queue`, of the work tree here, or around the current folder."""
     return load_queue(queue_folder())
 
 
@@ -155,7 +155,7 @@ def queue_folder() -> Path:
 
 
 def open_patch(patch: str) -> tuple[Queue, str]:
-    """Return the queue and the name of the patch that a user means."""
+    """Return the queue, and the name of the patch that a user gave by name or folder."""
     queue = open_queue()
     return queue, select(queue, [name_of(patch)])[0]
 
@@ -163,14 +163,14 @@ def open_patch(patch: str) -> tuple[Queue, str]:
 def open_patches(
     patches: Sequence[str] | None, *, everything: bool | None = None
 ) -> tuple[Queue, list[str]]:
-    """Return the queue and the names of the patches that a user means: without any, all."""
+    """Return the queue, and the names of the patches that a user gave; if none, of all patches."""
     queue = open_queue()
     everything = not patches if everything is None else everything
     return queue, select(queue, [*map(name_of, patches or ())], everything=everything)
 
 
 def open_past(patch: str) -> tuple[Queue, str]:
-    """Return the queue and the name of a patch that is in the queue, or left it."""
+    """Return the queue, and the name of a patch that is or was in the queue."""
     queue = open_queue()
     return queue, past_name(queue, name_of(patch))
 
@@ -182,7 +182,7 @@ def name_of(patch: str) -> str:
 
 @contextlib.contextmanager
 def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> Iterator[Lines]:
-    """Give a printer of outcomes patch by patch, which shows running work on a terminal."""
+    """Yield a printer of outcomes by patch, which also shows running work on a terminal."""
     from contribbot.cli.live import Lines  # noqa: PLC0415  rich is for what runs
 
     lines = Lines(order, stderr=stderr)
@@ -191,13 +191,13 @@ def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> Iterator[Li
 
 
 def print_lines(blocks: Iterable[Block], *, stderr: bool = False) -> None:
-    """Write sentences and tables: as wide as the terminal, or whole into a pipe."""
+    """Print sentences and tables, folded to the terminal's width; into a pipe, unfolded."""
     coloured = is_watched(stderr=stderr) and not os.environ.get("NO_COLOR")
     for line in lines_of(blocks, width(stderr=stderr), coloured=coloured):
         echo(line, stderr=stderr)
 
 
 def print_json(model: BaseModel) -> None:
-    """Print one JSON document, the only output on standard output."""
+    """Print a model as JSON, the only document on standard output."""
     Document.printed = True
     echo(json.dumps(model.model_dump(mode="json", by_alias=True), indent=2).encode())

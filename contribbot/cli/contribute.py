@@ -119,11 +119,11 @@ def gate(
 
 
 def _judged(queue: Queue, name: str, *, offline: bool = False) -> Gate:
-    """Judge a patch by the gate; the local rules are judged even where GitHub is not reached."""
+    """Judge a patch by the gate; judge the local rules even if GitHub cannot be reached."""
     with contextlib.ExitStack() as stack:
         github: GitHub | GitHubError | None = None
         if not offline:
-            # GitHub's library loads where GitHub is asked, not with --help.
+            # Import GitHub's library only here: --help and --offline do not need it.
             from contribbot.github.client import connect
 
             try:
@@ -155,7 +155,7 @@ def gate_blocks(gate: Gate, *, everything: bool = False) -> list[Block]:
 
 
 def rule_table(rules: Sequence[Row], indent: int = 0) -> Table:
-    """Return the rows of rules; below a rule that did not pass, the next step."""
+    """Return a table of rules; under a rule that did not pass, the next step."""
     rows: list[tuple[str, ...]] = []
     for row in rules:
         rows.append((row.rule, StateText(row.state), row.seen))
@@ -165,7 +165,7 @@ def rule_table(rules: Sequence[Row], indent: int = 0) -> Table:
 
 
 def counts(gate: Gate) -> str:
-    """Count the rules by state."""
+    """Return the numbers of rules by state, such as `9 passed, 1 failed`."""
     rows = [(len(gate.of(state)), state) for state in RowState]
     return ", ".join(f"{count} {state}" for count, state in rows if count)
 
@@ -242,7 +242,7 @@ def _refuse_programs() -> None:
 def _attest(queue: Queue, name: str) -> int:
     person = attesting.person_of(queue)
     if queue.patch(name).spec.contribution.person is None:
-        # The first questions come before the gate: a person has read the change by then.
+        # Show the change before the first questions, which come before the gate.
         _print([*patch_lines(queue.patch(name)), ""])
     queue = attesting.introduce(queue, name, person, _asker(2))
     gate = _judged(queue, name)
@@ -290,7 +290,7 @@ def _heading(text: str) -> tuple[str, str, str]:
 
 
 def _asker(total: int) -> Callable[[Question], str | None]:
-    """Return a function that asks one question, numbered `[1/total]` and on."""
+    """Return a function that asks a question and numbers it, from `[1/total]` on."""
     numbers = itertools.count(1)
 
     def ask(question: Question) -> str | None:
@@ -307,7 +307,7 @@ def _print(lines: Sequence[str]) -> None:
 
 
 def ask_line(prompt: str) -> str | None:
-    """Ask a question and return the answer; input typed before the question is dropped."""
+    """Ask and return the answer, None: end of input; drop input typed before the question."""
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
     typer.echo(prompt, nl=False)
     sys.stdout.flush()

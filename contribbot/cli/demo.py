@@ -13,7 +13,7 @@ from contribbot.cli.render import Block, Code, width
 from contribbot.demo import Demo, DemoStep, demo_folder, walk
 
 _FIRST, _LAST = 10, 8
-#: Columns of the steps in a pipe.
+#: The width in columns of the commands' output if the demo's output is a pipe.
 _PAGE = 100
 _NEXT = "your first patch, in ten minutes: docs/first-patch.md; it begins with contribbot init DIR"
 

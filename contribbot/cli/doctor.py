@@ -27,7 +27,7 @@ def doctor() -> Reply:
 
 
 def doctor_blocks(report: DoctorReport) -> list[Block]:
-    """Return the machine, its software and compilers, and the lacks of each patch."""
+    """Return the machine, its software and compilers, and what each patch lacks."""
     compilers = [
         (each.name, [", ".join(each.targets), *filter(None, [each.reason])])
         for each in report.compilers
@@ -72,7 +72,7 @@ def _machine(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
 
 
 def _row(patch: PatchStages) -> tuple[str, ...]:
-    """Return the row of a patch: name, targets where all units run, lacks of the other targets."""
+    """Return a patch's row: name, targets where all checks run, what other targets lack."""
     lacks: dict[str, dict[str, None]] = {}
     for unit in patch.units:
         target = unit.target if unit.stage in RAN else f"{unit.stage}:{unit.target}"
@@ -84,7 +84,7 @@ def _row(patch: PatchStages) -> tuple[str, ...]:
 
 
 def _steps(patches: Sequence[PatchStages]) -> list[Block]:
-    """Return each lack that a command mends, with the commands."""
+    """Return each missing thing that commands can install, with the commands."""
     steps: dict[str, dict[str, None]] = {}
     for lack in (lack for each in patches for unit in each.units for lack in unit.lacks):
         if lack.line:

@@ -122,7 +122,7 @@ _LOSSES: Final = {
 
 
 def objection_words(name: str, objection: Objection) -> str:
-    """Return a reason against a refresh of a patch in words."""
+    """Return in words why a refresh of a patch is refused."""
     subject = objection.subject
     if objection.code == "marks":
         return f"the commit {subject} adds the marks of a conflict, as git leaves them (<<<<<<<)"
@@ -207,7 +207,7 @@ def refresh_lines(done: Refreshed) -> list[Block]:
 
 
 def reversal_lines(done: arrange.Reversal) -> list[Block]:
-    """Return the operation that was taken back, and how the operation comes back."""
+    """Return the operation that was taken back, and the command that brings it back."""
     return [
         f"taken back: {done.operation} ({count(len(done.files), 'file')})",
         "`contribbot undo` again brings it back; `contribbot queue log` lists all",

@@ -1,4 +1,4 @@
-"""`contribbot emulate`: a program on an emulated AMD GPU, and what came of its tests."""
+"""`contribbot emulate`: run a program on emulated AMD GPUs, and sum up the program's tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from contribbot.sweep.folder import (
     write_report,
 )
 
-#: The number of faults, and of gaps of the model, that are listed for each target.
+#: The most causes of stopped tests to list for each target.
 _MOST: Final = 10
 _ROWS: Final = 20
 _EMULATED: Final = "emulated from AMD's instruction reference; not run on a GPU"
@@ -115,7 +115,7 @@ def _refusals() -> Iterator[None]:
 
 
 def show_sweep(folders: Sequence[Path], earlier: Path | None) -> Reply:
-    """Sum up a sweep, write the report's page, and print the summary."""
+    """Sum up a sweep, write the report's page, and return the summary as a reply."""
     sweep = bring_together(folders)
     comparison = findings.compare(read_sweep(earlier), sweep) if earlier else None
     write_report(folders[0], sweep, sweep_page(sweep, comparison))
@@ -124,7 +124,7 @@ def show_sweep(folders: Sequence[Path], earlier: Path | None) -> Reply:
 
 
 def report_lines(report: EmulationReport) -> Iterator[Block]:
-    """Yield a row for each target, then the causes that stopped tests there."""
+    """Yield a table of test counts by target, then the causes that stopped tests."""
     yield ""
     yield _table(OUTCOMES, ((each.target, each.count(), each.seconds) for each in report.targets))
     for each in report.targets:

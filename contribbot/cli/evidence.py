@@ -68,7 +68,7 @@ def report(
 
 
 class RecordView(Model):
-    """A record with its state."""
+    """An evidence record, its state, and why the record has this state."""
 
     file: str
     state: str
@@ -84,13 +84,13 @@ class RecordList(Model):
 
     @classmethod
     def of(cls, queue: Queue, records: Sequence[Record]) -> RecordList:
-        """List records by their paths in the queue."""
+        """Return the list of records, each with its path in the queue."""
         views = []
         for record in records:
             path = record.path
             if path.is_relative_to(queue.folder):
                 path = path.relative_to(queue.folder)
-            # A name that is no UTF-8 is spelled out.
+            # Write bytes of a name that are not UTF-8 as escapes.
             file = str(path).encode("utf-8", "backslashreplace").decode()
             views.append(
                 RecordView(
@@ -101,7 +101,7 @@ class RecordList(Model):
 
 
 def check_blocks(listed: RecordList) -> list[Block]:
-    """Return a row a record, and a row for each patch without a fresh record."""
+    """Return a row for each record, and for each patch without a fresh record."""
     rows = [
         (StateText(record.state), f"{record.file}: {record.why}{_shortfall(record)}")
         for record in listed.records
@@ -135,7 +135,7 @@ def show_blocks(patch: str, listed: RecordList) -> list[Block]:
 def _details_blocks(details: Details) -> list[Block]:
     machine, run, container = details.machine, details.run, details.container
     gpus = ", ".join(f"{gpu.name} ({gpu.target})" for gpu in machine.gpus) or "no GPU"
-    # The kernels' Triton may be another than the one that is installed.
+    # The kernels may be compiled with another release of Triton than the installed one.
     releases = triton_releases(details.stages)
     packages = machine.packages | ({"triton": releases} if releases else {})
     versions = ", ".join(f"{name} {version}" for name, version in packages.items())
@@ -145,7 +145,7 @@ def _details_blocks(details: Details) -> list[Block]:
         ("with", [f"{machine.python}, git {machine.git}, {versions}"]),
         ("base", [f"{details.upstream} {details.pin}, commit {details.base_commit[:12]}"]),
     ]
-    # Which run a record names, and which container: contribbot saw neither itself.
+    # A record's run and container come from the job: contribbot cannot see either itself.
     if run:
         which = f"{run.repository} run {run.run_id}, attempt {run.attempt}"
         page = f"{find_server().web}/{run.repository}/actions/runs/{run.run_id}"

@@ -51,7 +51,7 @@ def fallback(
 
 
 def report_lines(report: FallbackReport) -> Iterator[str]:
-    """Yield the report, a heading for each kind of finding."""
+    """Yield the lines of the report, with a heading for each kind of finding."""
     yield ""
     ended = f"exit status {report.exit_code} after {report.seconds:.1f} s"
     program = textwrap.shorten(describe(report.program), 60, placeholder=" …")

@@ -117,7 +117,7 @@ def step_line(step: Step, *, question: Question) -> str:
 
 
 def bisection_lines(bisection: Bisection) -> list[str]:
-    """Return the first release that breaks the patch or has its change, or the suspects."""
+    """Return a line on the first release that breaks or has the patch, or on the suspects."""
     what = _FIRSTS[bisection.question]
     if bisection.first and bisection.taken:
         what = "the first that has all of its text already: it is upstream there, not broken"

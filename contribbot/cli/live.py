@@ -1,4 +1,4 @@
-"""Lines as outcomes come in, and rich's progress bars on a terminal."""
+"""Print outcomes of checks as they come in, with rich's progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from contribbot.model.evidence import BEHAVIOUR, HOST_TARGETS, StageResult
 
 
 class Lines:
-    """Prints outcomes by patch, and work as it ends; a terminal also shows the work that runs."""
+    """Prints outcomes by patch; a terminal also shows running checks, with progress bars."""
 
     def __init__(self, order: Sequence[str] = (), *, stderr: bool = True) -> None:
         self._order, self._stderr = [*order], stderr
@@ -68,7 +68,7 @@ class Lines:
 
     @contextlib.contextmanager
     def working(self, name: str) -> Iterator[None]:
-        """Show a name while the block runs."""
+        """Show a name as running work while the block runs."""
         task = self._progress.add_task(name, total=None)
         try:
             yield
@@ -76,14 +76,14 @@ class Lines:
             self._progress.remove_task(task)
 
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
-        """Show that some work has started."""
+        """Show a patch's check on a target as running."""
         with self._lock:
             name = _name(patch, stage, target, label)
             task = self._progress.add_task(name, total=None)
             self._tasks[patch, stage, label, target] = task
 
     def step(self, patch: str, target: str, label: str, runs: str) -> None:
-        """Show on which sides a check runs, beside the name of the work."""
+        """Show on which trees a check runs, after the name of the running check."""
         with self._lock:
             for (owner, stage, *unit), task in self._tasks.items():
                 if (owner, unit) == (patch, [label, target]):
@@ -91,7 +91,7 @@ class Lines:
                     self._progress.update(task, description=f"{name}: {runs}")
 
     def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
-        """Print why a remembered outcome is not used."""
+        """Print why a cached outcome is not used, so that the check runs again."""
         name = _name(patch, result.stage, result.target, result.label)
         now = change.now or ("not installed" if change.before else "installed")
         was = f", and was {change.before}" if change.before else ""
@@ -99,7 +99,7 @@ class Lines:
         echo(f"{name}: repeated: {why}", stderr=True)
 
     def ended(self, patch: str, result: StageResult) -> None:
-        """Keep an outcome until its patch is done; into a file or pipe, print it at once."""
+        """Keep an outcome until the patch is finished; in a pipe, also print a line at once."""
         with self._lock:
             self._results.setdefault(patch, []).append(result)
             task = self._tasks.pop((patch, *result.unit), None)
@@ -112,7 +112,7 @@ class Lines:
                 echo(f"{name}: {state}", stderr=True)
 
     def finished(self, patch: str) -> None:
-        """Print the outcomes of a patch, after those of the patches before it."""
+        """Print a patch's outcomes as soon as all patches before this patch are finished."""
         with self._lock:
             self._finished.add(patch)
             self._progress.advance(self._patches)
@@ -134,7 +134,7 @@ class Lines:
                 echo(line, stderr=self._stderr)
 
     def download(self) -> Download:
-        """Return the progress of one download."""
+        """Return a progress bar for one download."""
         return Download(self._progress)
 
 
@@ -151,11 +151,11 @@ class Download:
         self._task: TaskID | None = None
 
     def start(self, label: str, total: int | None) -> None:
-        """Draw the bar of a download of so many bytes (None: the number is not known)."""
+        """Show the bar; `total`: the number of bytes to download, None if not known."""
         self._task = self._progress.add_task(label, total=total)
 
     def advance(self, count: int) -> None:
-        """Move the bar on by so many bytes."""
+        """Advance the bar by a number of downloaded bytes."""
         check_stopping()
         if self._task is not None:
             self._progress.advance(self._task, count)

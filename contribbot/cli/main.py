@@ -21,7 +21,7 @@ from contribbot.former import COMMANDS as FORMER
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter, Parameter
 
-#: The commands in the order of a patch's life, under what a person wants to do.
+#: The commands by what a person wants to do, in the order of a patch's life.
 PANELS: Final[Mapping[str, str]] = {
     "Begin": "demo init pin doctor",
     "Write patches": "status show new edit refresh undo queue",
@@ -29,7 +29,7 @@ PANELS: Final[Mapping[str, str]] = {
     "Send them upstream": "gate body attest open-pr follow",
     "Follow new releases": "rebase bisect",
 }
-#: By a command's full name: its function under `contribbot.cli` (a group has none), and its help.
+#: Each command's full name, with the function in `contribbot.cli` (empty: a group) and the help.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "demo": ("demo:demo", "See all of it on a toy patch, on this machine alone."),
     "init": ("new:init", "Make a queue of patches."),
@@ -79,7 +79,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class HelpfulCommand(TyperCommand):
-    """A command whose help names things as people do: PATCH, and neither braces nor types."""
+    """A command whose help shows arguments by plain names such as PATCH, without types."""
 
     def collect_usage_pieces(self, _ctx: Context) -> list[str]:
         """Return the options and arguments for the usage line."""
@@ -145,7 +145,7 @@ class LazyGroup(TyperGroup):
     def __init__(self, *, name: str | None = None, prefix: str = "", **settings: Any) -> None:
         super().__init__(name=name, **settings | {"rich_markup_mode": None})
         self._prefix = prefix
-        # These may stand before the command and after it.
+        # The shared options may come before or after the command's name.
         shared = [param for param in self.params if param.name in {"as_json", "queue", "debug"}]
         self.commands = _Commands(prefix, shared)  # type: ignore[assignment]  # nobody adds a command to it
 
@@ -174,14 +174,14 @@ class LazyGroup(TyperGroup):
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run the program; a fault of the command line is reported in one line."""
         try:
-            # Of its own name, also where `python -m` runs it.
+            # Call the program contribbot, even if `python -m contribbot` runs it.
             mine = {"standalone_mode": False, "prog_name": "contribbot"}
             sys.exit(super().main(*args, **settings | mine))
         except exceptions.NoArgsIsHelpError as error:
             error.show()
             sys.exit(error.exit_code)
         except exceptions.UsageError as error:
-            # The context knows how far the words were understood, groups and all.
+            # The context has the command's full name, as far as the words were understood.
             path = error.ctx.command_path if error.ctx else f"contribbot {_called(sys.argv[1:])}"
             name = path.partition(" ")[2]
             sys.exit(explain_usage(error.format_message(), name, _elsewhere(error, name)))
@@ -190,7 +190,7 @@ class LazyGroup(TyperGroup):
 
 
 def _elsewhere(error: exceptions.UsageError, name: str) -> str:
-    """Return the next step where another command, or pytest, has the option or the name."""
+    """Return a hint if another command, or pytest, has the option or name; empty: no hint."""
     if isinstance(error, exceptions.NoSuchOption):
         option = error.option_name
         if name == "check" and not option.startswith("--"):
@@ -227,7 +227,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Begin with contribbot demo; `contribbot verify -h` explains verify, and so on.",
     pretty_exceptions_enable=False,
-    # Plain help: it starts twice as fast, and reads the same in a log.
+    # Help without rich starts twice as fast, and looks the same in a log.
     rich_markup_mode=None,
 )
 
@@ -283,13 +283,13 @@ def settings(
 
 def main() -> None:
     """Run the program."""
-    # With a standard stream closed, the next file that is opened would take its place.
+    # If a standard stream is closed, the next opened file would get its descriptor.
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    # Python has no such streams then; a command may write bytes to stdout.
+    # Python sets a closed standard stream to None, but commands write to both streams.
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  open to the end
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  the same
     if isinstance(sys.stdout, io.TextIOWrapper):

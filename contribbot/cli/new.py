@@ -51,7 +51,7 @@ def pin_add(
 
 
 def pin_lines(added: AddedPin) -> list[Block]:
-    """Return a pin, and its file, whose digest the index or the download gives."""
+    """Return lines on a new pin: the release, the file, its place and its digest."""
     lines: list[Block] = [f"{added.upstream} {added.tag}: pinned in patches/queue.toml"]
     if added.file:
         lines += [
@@ -156,7 +156,7 @@ class NewPatch(Model):
 
     @classmethod
     def of(cls, draft: Draft) -> NewPatch:
-        """View a patch that was begun."""
+        """Return the view of a new patch."""
         pin, below = draft.pin, draft.depends_on
         return cls(
             patch=draft.name,
@@ -168,7 +168,7 @@ class NewPatch(Model):
 
 
 def new_lines(draft: Draft) -> list[Block]:
-    """Return an empty patch and the next steps."""
+    """Return lines on a new patch without commits, and the next steps."""
     return [
         f"{draft.name}: begun on {draft.pin.title}",
         f"  make its commits: contribbot edit {draft.name}"
@@ -179,7 +179,7 @@ def new_lines(draft: Draft) -> list[Block]:
 
 
 def import_lines(done: Imported) -> list[Block]:
-    """Return imported commits and the next steps, or the conflicts."""
+    """Return lines on the imported commits and the next steps, or on the conflicts."""
     if done.conflicts:
         last = f"{done.patch}: not imported, nothing was written"
         return [*conflict_blocks(done.conflicts), last]

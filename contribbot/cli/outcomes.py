@@ -58,7 +58,7 @@ _ORDER: Final = [stage.name for together in STAGES for stage in together]
 def outcome_blocks(patch: str, results: Iterable[StageResult]) -> list[Block]:
     """Return a row for each stage, target and outcome, equal rows once; then all details."""
     ordered = sorted(
-        # A stage that is not of the pipeline answers a question of another command.
+        # Leave out stages that are not of the pipeline, which other commands run.
         (result for result in results if result.stage in _ORDER),
         key=lambda row: (_ORDER.index(row.stage), target_order(row.target), row.label),
     )
@@ -72,7 +72,7 @@ def outcome_blocks(patch: str, results: Iterable[StageResult]) -> list[Block]:
         groups.setdefault((result.stage, result.outcome, text), []).append(result)
     rows = [*map(_row, groups.values())]
     if skipped := [result for result in ordered if result.outcome is Outcome.SKIPPED]:
-        # The first was skipped for the reason that all others follow from.
+        # The later stages were skipped because the first skipped stage was.
         stages = ", ".join(dict.fromkeys(result.stage for result in skipped))
         why = f"{stages}: {skipped[0].reason}"
         rows.append(("not run", "", StateText(Outcome.SKIPPED), "", why))
@@ -118,7 +118,7 @@ _HEAD: Final = (
 
 
 def bench_blocks(bench: BenchDetails) -> list[Block]:
-    """Return a table of the cases that were measured (a speed above 1: faster), and the others."""
+    """Return a table of measured cases (a speed above 1: faster), and lines on failed cases."""
     rows = [*map(_bench_row, bench.measured)]
     used = [any(column) for column in zip(*rows, strict=True)]
     table = [[*itertools.compress(row, used)] for row in (_HEAD, *rows)]
@@ -147,10 +147,10 @@ def _speed(ratio: Ratio) -> str:
     return f"{ratio.median:.3f} ({ratio.low:.3f}-{ratio.high:.3f}{noise})"
 
 
-#: Rows of one target; many instantiations of a template change alike, and the record has all.
+#: The most rows for one target; the record has all rows, many alike from one template.
 _ROWS: Final = 3
 _NAME: Final = 44
-#: The table has figures alone: a kernel with the same ones may have other instructions.
+#: Kernels with the same figures may still differ in their instructions.
 _SAME: Final = "with the same figures"
 _SHOWN: Final = {
     "vgprs": "VGPR",
@@ -211,7 +211,7 @@ def _title(row: ListingRow) -> str:
     """Return a kernel's name, cut in the middle, and the number of kernels with equal numbers."""
     name = row.title.replace("(anonymous namespace)::", "").replace("c10::", "")
     if len(name) > _NAME:
-        # Template arguments tell instantiations apart.
+        # Keep the end, where template arguments tell instantiations apart.
         name = f"{name[: _NAME // 2 - 1]}…{name[-_NAME // 2 :]}"
     kind = f" ({_kind(row)})" if _kind(row) in {"new", "gone"} else ""
     return f"{name}{f' x{row.kernels}' if row.kernels > 1 else ''}{kind}"
@@ -263,7 +263,7 @@ def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
 
 
 def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
-    """Add a table of outcomes a patch to the step summary of GitHub Actions."""
+    """Add a table of outcomes for each patch to the step summary of GitHub Actions."""
     head = ("stage", "target", "outcome", "time", "seen")
     for report in reports:
         rows = [
@@ -274,7 +274,7 @@ def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
 
 
 def detail_blocks(result: StageResult) -> list[Block]:
-    """Return the details of an outcome."""
+    """Return the details of an outcome: conflicts, bench cases, worst numbers or listings."""
     match result.details:
         case ApplyDetails(conflicts=conflicts):
             return [*conflict_blocks(each for each in conflicts if each.hunk)]

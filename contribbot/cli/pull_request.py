@@ -96,7 +96,7 @@ class OpeningView(Model):
 
     dry_run: bool
     patches: tuple[Opened, ...] = ()
-    #: In place of the patches, of a dry run.
+    #: The previews of a dry run, for which `patches` is empty.
     previews: tuple[Preview, ...] = ()
 
 
@@ -177,7 +177,7 @@ def _commit(commit: PreviewCommit, now: Preview) -> Iterator[str]:
 
 
 def _beginning(now: Preview) -> Iterator[str]:
-    """Yield the first lines of the text, and the place of the whole text."""
+    """Yield the first lines of the text, and the command that prints the whole text."""
     if now.body is None:
         yield "cannot be made yet"
         return
@@ -194,13 +194,13 @@ def follow() -> int:
     following = look(queue, connect)
     answer = cli.Reply(following.report, follow_lines(following.report), following.exit_code)
     code = answer.print(as_json=current_settings().as_json)
-    # Only what was shown is not new any more.
+    # Remember the remarks after printing: remarks that were not printed stay new.
     following.remember(queue)
     return code
 
 
 def follow_lines(report: FollowReport) -> list[str]:
-    """Return where contributions stand, some lines each."""
+    """Return the lines on the state of each contribution."""
     lines = [line for followed in report.contributions for line in _followed(followed)]
     if report.without:
         lines.append(f"nothing on GitHub yet: {', '.join(report.without)}")

@@ -1,4 +1,4 @@
-"""The commands of `contribbot queue` that change its order and compare; `list` has its own file."""
+"""The commands of `contribbot queue`, except `list` and `retire`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def export(
 
 
 def export_lines(done: Export) -> list[Block]:
-    """Return the patches and commits of an export."""
+    """Return lines on the patches and commits of an export."""
     lines = [f"{', '.join(done.patches)}: {count(len(done.commits), 'commit')} for {done.pin}"]
     if done.added:
         lines.append(f"  with {', '.join(done.added)}, on which they depend")
@@ -97,7 +97,7 @@ def fold(
         str, cli.argument("PATCH", "The patch that gets its commits.", complete=cli.patch_names)
     ],
 ) -> cli.Reply:
-    """Add the commits of a patch to those of another; it then leaves the queue."""
+    """Add one patch's commits to another patch, and take the first patch out of the queue."""
     queue, name = cli.open_patch(patch)
     with cli.live_lines() as lines:
         done = arrange.fold(queue, name, into, progress=lines.download())
@@ -156,7 +156,7 @@ def _minute(entry: Event | Operation) -> str:
 
 
 class PatchHistory(Model):
-    """The document of `queue log --json` of a patch."""
+    """The document of `queue log PATCH --json`."""
 
     patch: str
     events: tuple[Event, ...]

@@ -1,4 +1,4 @@
-"""A refusal in one line, with its exit code, and with --json as the one document."""
+"""Print an error in one line, with --json also as a JSON document, and return the exit code."""
 
 from __future__ import annotations
 

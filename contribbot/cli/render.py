@@ -17,7 +17,7 @@ from contribbot.markdown import plain
 from contribbot.model.evidence import target_order
 from contribbot.model.lifecycle import ConflictSide
 
-#: Styles of words, as rich names them. Red and green alone say nothing to some.
+#: Styles of words, in rich's names; red is also bold, for readers who cannot tell red from green.
 STYLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("passed", "proved", "fresh", "applies", "here", "success"), "green"),
     **dict.fromkeys(("failed", "refuted", "tampered", "conflicts", "timed out"), "bold red"),
@@ -28,7 +28,7 @@ STYLES: Final[Mapping[str, str]] = {
 }
 _STATE: Final = re.compile(rf"\b({'|'.join(sorted(STYLES, key=len, reverse=True))})")
 _GAP: Final = 2
-#: Columns of the narrowest terminal, and of a terminal that does not say.
+#: The least width in columns, and the width of a terminal that does not tell its width.
 _LEAST: Final = 20
 _UNKNOWN: Final = 80
 
@@ -47,7 +47,7 @@ class StateText(str):
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows in columns; on a terminal with a head, its last column folded, or cut with an ellipsis.
+    """Rows in columns; a terminal shows the head, and folds or cuts (`cut`) the last column.
 
     A pipe gets each row whole, on one line, and no head. An empty column is left out.
     """
@@ -63,7 +63,7 @@ Block: TypeAlias = str | Table
 
 
 def pairs(rows: Iterable[tuple[str, Iterable[str]]], indent: int = _GAP) -> Table:
-    """Return a table of titles and texts, each title once."""
+    """Return a table of titles and texts, each title only beside its first text."""
     listed: list[tuple[str, str]] = []
     for title, texts in rows:
         listed += [(title if not at else "", text) for at, text in enumerate(texts)]
@@ -71,7 +71,7 @@ def pairs(rows: Iterable[tuple[str, Iterable[str]]], indent: int = _GAP) -> Tabl
 
 
 def indented(blocks: Iterable[Block]) -> list[Block]:
-    """Return blocks further to the right; code stays code."""
+    """Return blocks, indented two columns further; each block keeps its type."""
     return [
         dataclasses.replace(block, indent=block.indent + _GAP)
         if isinstance(block, Table)
@@ -105,7 +105,7 @@ def width(*, stderr: bool = False) -> int:
 
 
 def lines_of(blocks: Iterable[Block], columns: int = 0, *, coloured: bool = False) -> Iterator[str]:
-    """Yield blocks as lines that fit so many columns, or whole (0), safe for any terminal."""
+    """Yield blocks as lines that fit `columns` (0: any length), without control characters."""
     for block in blocks:
         if isinstance(block, Table):
             table = _filled(block)
@@ -144,7 +144,7 @@ def _piped(table: Table) -> Iterator[str]:
 
 
 def _drawn(block: Table, columns: int, coloured: bool) -> Iterator[str]:  # noqa: FBT001  passed on
-    """Yield the lines of a table that rich draws; too wide, its last column is folded or cut."""
+    """Yield the lines of a table drawn by rich; in a wide table, fold or cut the last column."""
     from rich import console, padding, table, text  # noqa: PLC0415  only where a table is drawn
 
     *_, last = range(len(block.rows[0]))

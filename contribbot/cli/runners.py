@@ -142,7 +142,7 @@ def _target(kind: str, target: str) -> str:
 
 
 def collect_lines(collected: Collected) -> list[Block]:
-    """Return the grid, the records, the notes and the sum."""
+    """Return the table of cells, the records, the notes, and the last line, which sums up."""
     return [Table(_grid(collected.cells)), *_notes(collected), closing(collected)]
 
 
@@ -171,7 +171,7 @@ _LISTED: Final = 4
 
 
 def _rows(jobs: Iterable[CiJob]) -> str:
-    """Return the rows of a matrix (`include`) as JSON on one line."""
+    """Return jobs as rows for `include` of a matrix of Actions: JSON on one line."""
     rows = [
         {
             "id": job.id,
@@ -198,7 +198,7 @@ def append_outputs(path: Path, plan: Plan) -> None:
 
 
 def matrix_lines(plan: Plan) -> list[Block]:
-    """Return the jobs, the open cells and the fresh ones."""
+    """Return lines on a plan's jobs, its open cells and its fresh cells."""
     jobs = [
         (job.id, f"{count(len(job.cells), 'cell')} on {job.runners}: {_listed(job.patches)}")
         for job in plan.jobs

@@ -43,7 +43,7 @@ class PatchView(Model):
 
     @classmethod
     def of(cls, queue: Queue, patch: Patch) -> PatchView:
-        """View a patch."""
+        """Return the view of a patch."""
         return cls(
             patch=patch.name,
             repository=patch.upstream.repository,
@@ -117,7 +117,7 @@ def list_patches() -> Reply:
 
 
 class ListedPatch(Model):
-    """One patch of the list."""
+    """A patch in the list of `queue list`."""
 
     patch: str
     upstream: str
@@ -129,11 +129,11 @@ class ListedPatch(Model):
     verdict: str
     #: The targets where a fresh record proves the patch.
     targets: tuple[str, ...]
-    #: The units that failed and have not passed on that target since.
+    #: The checks that failed on a target and have not passed on that target since.
     refuted: tuple[Refutation, ...] = Field(default=(), exclude_if=operator.not_)
-    #: Its pull request with the state that `follow` saw last, or nothing.
+    #: The patch's pull request with the state that `follow` saw last; or empty.
     pull_request: str
-    #: Why nobody is to propose it, and what has its change; or empty.
+    #: Why nobody should propose the patch: what has the same change already; or empty.
     superseded: str = Field(default="", exclude_if=operator.not_)
     turned_down: bool = Field(default=False, exclude_if=operator.not_)
 
@@ -148,14 +148,14 @@ class PatchList(Model):
 
     @classmethod
     def of(cls, queue: Queue) -> PatchList:
-        """List a queue."""
+        """Return the list of a queue's patches."""
         unread, patches = "", []
         for name in queue.own:
             spec = queue.specs[name]
             verdict, pull_request, targets = "not known", "", tuple[str, ...]()
             refuted: tuple[Refutation, ...] = ()
             try:
-                queue.patch(name)  # fails if a file of it cannot be read
+                queue.patch(name)  # raises if a file of the patch cannot be read
                 records = read_records(queue, queue.evidence, name)
                 refuted = refutations(queue, name, records)
                 targets = proved_targets(records)

@@ -56,7 +56,7 @@ def verify(
         done = verify_and_record(queue, names, options=options, folder=folder, watcher=lines)
     blocks = closing_blocks(done.reports, done.records, required)
     report = VerifyReport(patches=tuple(done.reports))
-    # With --json, the lines are for whoever looks on.
+    # With --json, the lines go to standard error, for a person who watches.
     reply = cli.Reply(report, blocks, exit_code(done.reports, required), blocks if as_json else ())
     code = reply.print(as_json=as_json)
     if step_summary := os.environ.get("GITHUB_STEP_SUMMARY"):

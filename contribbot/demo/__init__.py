@@ -1,4 +1,4 @@
-"""`contribbot demo`: a patch on its way from an empty queue to a pull request, really run."""
+"""`contribbot demo`: run every step of a toy patch, from an empty queue to a pull request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from contribbot.verify.run import terminated_as_interrupted
 
 _TOY: Final = Path(__file__).parent / "toy"
 _REPOSITORY, _NAME, _TOKEN = "example/toy", "waves", "demo"
-#: The name and the date of all that the demo commits.
+#: The author and committer of all commits of the demo, and no git configuration of the system.
 _WHO: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
     **{f"GIT_{role}_NAME": "Ada Example" for role in ("AUTHOR", "COMMITTER")},
@@ -42,7 +42,7 @@ _LONG: Final = 600.0
 
 
 class DemoStep(Model):
-    """One command of the demo, and how it went."""
+    """One command of the demo, with its output, exit code and seconds."""
 
     about: str
     command: str
@@ -55,14 +55,14 @@ class Demo(Model):
     """The document of `demo --json`."""
 
     steps: tuple[DemoStep, ...]
-    #: The folder that was kept; empty: all of it is gone.
+    #: The folder that was kept; empty: the demo's folder was removed.
     kept: str
     next: str
 
 
 @contextlib.contextmanager
 def demo_folder(keep: Path | None) -> Iterator[Path]:
-    """Give a folder for the demo: one that is gone afterwards, or the one to keep."""
+    """Yield a folder for the demo: `keep`, or a temporary folder that is removed afterwards."""
     with terminated_as_interrupted(), contextlib.ExitStack() as stack:
         if keep is None:
             yield stack.enter_context(run_folder())
@@ -74,7 +74,7 @@ def demo_folder(keep: Path | None) -> Iterator[Path]:
 
 
 def walk(folder: Path, *, columns: int, begin: Callable[[str, str], None]) -> Iterator[DemoStep]:
-    """Run the commands in turn: call `begin` before each command, and yield its step then."""
+    """Run the demo's commands; call `begin` before each command, and yield a step after it."""
     with serving(_publish(folder), _REPOSITORY) as server:
         desk = _Desk(folder, server, columns, begin)
         yield desk.run("A queue.", "contribbot init my-queue")
@@ -111,7 +111,7 @@ def walk(folder: Path, *, columns: int, begin: Callable[[str, str], None]) -> It
 
 
 def _publish(folder: Path) -> Path:
-    """Make the upstream: its repository, which is returned, and its release in `releases/`."""
+    """Make the toy upstream's release in `releases/` and repository; return the repository."""
     tree, bare, release = (folder / name for name in ("upstream", "github.git", "releases"))
     shutil.copytree(_TOY / "upstream", tree)
     shutil.copy(_TOY / "fix.patch", folder)
@@ -127,7 +127,7 @@ def _publish(folder: Path) -> Path:
 
 @dataclass
 class _Desk:
-    """Where somebody types, with a home of their own."""
+    """The working folder and environment in which the demo runs commands, with a separate home."""
 
     cwd: Path
     server: str
@@ -151,7 +151,7 @@ class _Desk:
         )
 
     def run(self, about: str, line: str, *, code: int = 0) -> DemoStep:
-        """Run a command line, which must end with a stated exit code."""
+        """Run a command line; raise if it does not end with the exit code `code`."""
         self.begin(about, line)
         words, start = shlex.split(line), time.monotonic()
         if words[0] == "cd":
@@ -182,7 +182,7 @@ class _Desk:
         )
 
     def sign(self) -> None:
-        """Sign for what goes to the demo's own GitHub alone."""
+        """Attest the patch as Ada Example; the contribution goes only to the demo's GitHub."""
         ran = {"ran": f"contribbot verify {_NAME}", "record": "R1"}
         queue = attest.introduce(
             load_queue(self.cwd), _NAME, _SIGNER, lambda question: ran[question.name]

@@ -1,4 +1,4 @@
-"""A GitHub on this machine: one repository of one account. What it does not know is a 501."""
+"""A fake GitHub on this machine, of one repository and account; unknown requests get a 501."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from contribbot import process
 
 Json = dict[str, JsonValue]
 _NONE: Final[Json] = {"nodes": [], "pageInfo": {"hasNextPage": False, "endCursor": None}}
-#: The parts of a pull request's state that nobody in the demo changes.
+#: The parts of a pull request's state that never change in the demo.
 _QUIET: Final[Json] = {
     "state": "OPEN",
     "isInMergeQueue": False,
@@ -36,7 +36,7 @@ _QUIET: Final[Json] = {
 
 
 class LocalGitHub:
-    """A repository and its pull requests; `ROUTES` says which request is for which method."""
+    """A repository and its pull requests; `ROUTES` maps each request to the answering method."""
 
     def __init__(self, store: Path, name: str, base: str) -> None:
         self.store, self.name, self.base = store, name, base
@@ -71,7 +71,7 @@ class LocalGitHub:
         }
 
     def commit(self, name: str) -> Json:
-        """Return a commit, as it stands in branches and comparisons."""
+        """Return a commit in the form that GitHub uses in branches and comparisons."""
         sha, tree, message = self.git("show", "-s", "--format=%H %T %B", name).split(" ", 2)
         return {"sha": sha, "commit": {"tree": {"sha": tree}, "message": message}}
 
@@ -217,12 +217,12 @@ class LocalGitHub:
 
 
 class _Connection(http.server.BaseHTTPRequestHandler):
-    """One connection."""
+    """Handles the requests of one connection."""
 
     hub: LocalGitHub
 
     def log_message(self, *_args: object) -> None:
-        """Say nothing on standard error."""
+        """Do not log requests to standard error."""
 
     def _serve(self) -> None:
         sent = self.rfile.read(int(self.headers.get("Content-Length", "0")))
@@ -240,10 +240,10 @@ class _Connection(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(store: Path, name: str) -> Iterator[str]:
-    """Serve a repository on this machine's own address while the block runs; give its URL."""
+    """Serve a repository on 127.0.0.1 while the block runs; yield the server's URL."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Connection) as server:
         base = f"http://127.0.0.1:{server.server_address[1]}"
-        _Connection.hub = LocalGitHub(store, name, base)  # one demo a process
+        _Connection.hub = LocalGitHub(store, name, base)  # one server for each process
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

@@ -1,1 +1,1 @@
-"""Work and copies of a program on the CPU although its data is on a GPU (docs/fallback.md)."""
+"""Find a program's work and copies on the CPU although the data is on a GPU (docs/fallback.md)."""

@@ -1,6 +1,6 @@
-"""The rules: which operators fell back to the CPU, and which copies a program makes in passing."""
-# Loaded by its path in the program that is watched, whose Python and torch may be others: no
-# import but these.
+"""Watch torch's operators: find work that fell back to the CPU, and copies from and to the GPU."""
+# The watched program loads this file by path, and may have another Python and torch: import
+# nothing else here.
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from torch.utils import _python_dispatch
 
 
 class Group(enum.Enum):
-    """Kinds of aten's operators, whatever their tensors; all other operators are plain work."""
+    """Kinds of aten's operators by name; operators without a kind here are plain work."""
 
     PLAIN = ""
-    #: Beside all views: a new tensor, or another shape of one. No work, and nothing is read.
+    #: Makes or reshapes a tensor, without work and without a read; views count as this, too.
     SHAPE = (
         "empty empty_strided empty_like zeros zeros_like ones ones_like full full_like arange"
         " scalar_tensor new_empty new_zeros new_ones new_full is_pinned detach_ resize_ set_"
@@ -38,9 +38,9 @@ class Group(enum.Enum):
     )
     COPY = "_to_copy to clone contiguous _pin_memory"
     COPY_INTO = "copy_ _foreach_copy_"
-    LIFT = "lift_fresh"  # the end of torch.tensor(…): what was copied before is not seen
-    READ = "_local_scalar_dense item is_nonzero equal allclose"  # returns what is Python's
-    #: Asks the GPU how large its result is, or whether it went well.
+    LIFT = "lift_fresh"  # the end of torch.tensor(…), whose copies are not seen
+    READ = "_local_scalar_dense item is_nonzero equal allclose"  # returns a Python value
+    #: Reads from the GPU the size of a result, or whether the work succeeded.
     ASK = (
         "nonzero nonzero_numpy argwhere masked_select _unique _unique2 unique_dim bincount"
         " unique_consecutive unique_dim_consecutive _linalg_check_errors"
@@ -48,23 +48,23 @@ class Group(enum.Enum):
     INDEX = "index _unsafe_index index_put index_put_ _index_put_impl_ _unsafe_index_put"
 
 
-#: Compared for each operator, by identity: an enum's hash and its attributes are Python code.
+#: Compared by identity for each operator: an enum's hash and attributes are slow Python code.
 _PLAIN, _SHAPE, _COPY, _READ = Group.PLAIN, Group.SHAPE, Group.COPY, Group.READ
 _SHORT: Final = (_PLAIN, _COPY, _READ, Group.LIFT)
 _GROUPS: Final = {f"aten::{name}": group for group in Group for name in group.value.split()}
 #: Bytes that an operator reads from the GPU to know a size or a flag.
 _WORD: Final = 8
-#: Places that a value is followed through, and rounds from which an upload is in a loop.
+#: The most places to follow a value through; the rounds from which uploads count as a loop.
 _LINEAGE: Final = 32
 LOOP: Final = 3
-#: Whose lines are not the program's: torch's and contribbot's, then packages', then Python's.
+#: Paths of code that is not the program's: torch and contribbot, packages, then Python.
 _HIDDEN: Final = tuple(f"{path}/" for path in (*torch.__path__, Path(__file__).parent))
 _PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
 _PYTHON: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 
 
 class CallSite(NamedTuple):
-    """A line of the program, and the kind of event there."""
+    """A line of the program, with the kind of an event and the operator."""
 
     kind: str
     operator: str
@@ -74,25 +74,25 @@ class CallSite(NamedTuple):
 
 @dataclass
 class Counts:
-    """How often an event happened at a place, and its cost."""
+    """How often an event happened at a place, and the cost of all these events."""
 
     count: int = 0
     bytes: int = 0
     nanoseconds: int = 0
-    #: Uploads between which the GPU did other work, and the operators it had run by the last.
+    #: Events with other GPU work between them; the GPU's operators before the last event.
     rounds: int = 0
     work: int = -1
     returned: int = 0
 
 
 def worth_a_line(place: CallSite, counts: Counts) -> bool:
-    """Say whether a place is reported: uploads of a program that begins are not."""
+    """Return whether to report a place: all but uploads outside loops of data new to the GPU."""
     single = counts.rounds < LOOP and not counts.returned
     return not (single and place.kind == "upload")
 
 
 class Call(NamedTuple):
-    """An operator that was run: its arguments, its result, and the host's nanoseconds."""
+    """A call of an operator: the arguments, the result, and the host's nanoseconds."""
 
     operator: str
     group: Group
@@ -102,10 +102,10 @@ class Call(NamedTuple):
 
 
 class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
-    """Looks at each operator of the threads that it is pushed to."""
+    """Looks at each operator that runs in a thread to which this mode is pushed."""
 
-    # `device`: the accelerator's type; empty: all but the CPU and `meta`. `strict`: work on the CPU
-    # counts whatever its data is.
+    # `device`: the accelerator's type; empty: all but the CPU and `meta`. `strict`: all work on
+    # the CPU counts, even on data that never was on the GPU.
 
     def __init__(self, device: str = "", *, strict: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types there
@@ -113,19 +113,19 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         self.gpu_operators = 0
         self.places: dict[CallSite, Counts] = {}
         self._strict = strict
-        # Not torch.device: a back end may be registered after torch is imported.
+        # A string instead of torch.device, for back ends that register after torch is imported.
         self._type, _, self._number = device.partition(":")
-        # By identity: an operator's own hash is Python code. It is held, so that none is reused.
+        # Keyed by id, because an operator's hash is Python code; holding it keeps its id unique.
         self._groups: dict[int, tuple[object, Group]] = {}
-        #: Storages on the CPU whose data came from the GPU, and the places that made it.
+        #: CPU storages whose data came from the GPU, each with the places that worked on the data.
         self._derived: dict[int, tuple[StorageWeakRef, frozenset[CallSite]]] = {}
         self._purge_at = 1024
 
-    # torch.compile leaves out what runs under a mode, unless that says this; and torch wraps a
-    # mode's method for its compiler, which doubles the price, unless it says that.
+    # Without the first method, torch.compile skips all code under a mode; without the second,
+    # torch wraps the mode's method for the compiler, which doubles the cost.
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Let torch.compile work as without this mode."""
+        """Return True, so that torch.compile works as without this mode."""
         return True
 
     @classmethod
@@ -133,12 +133,12 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         return False
 
     def push(self) -> None:  # type: ignore[override]  # torch's is deprecated, and means another thing
-        """Watch this thread from now on."""
-        # Not `with`: that sets flags for all of torch, by which some of it goes another way.
+        """Watch the current thread from now on."""
+        # `with` would also set global flags of torch, which make torch take other paths.
         _python_dispatch._push_mode(self)  # noqa: SLF001  no public way
 
     def pop(self) -> None:
-        """Watch this thread no longer."""
+        """Stop watching the current thread."""
         _python_dispatch._pop_mode()  # noqa: SLF001  no public way
 
     def __torch_dispatch__(
@@ -148,13 +148,13 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         args: Sequence[object] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        """Run the operator, and look at it where it may be more than work of the GPU's."""
+        """Run the operator; look closer unless it is plain work on one device."""
         began = perf_counter_ns()
         _, group = self._groups.get(id(func)) or self._group(func)
         result = func(*args, **kwargs) if kwargs else func(*args)
         if group is _SHAPE:
             return result
-        # The short way, for nearly all: nothing here costs more than the dispatch itself.
+        # A cheap test for nearly all operators, which costs less than the dispatch.
         first = args[0] if args else None
         if not isinstance(first, Tensor):
             first = next(_tensors(args), None)
@@ -166,7 +166,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             if not first.is_cpu and (group is _PLAIN or group is _COPY):
                 self.gpu_operators += 1
                 return result
-        # Tensors that torch.compile traces with are no work.
+        # Fake tensors, with which torch.compile traces, do no work.
         if not self.fault and not any(kind.__module__.startswith("torch._sub") for kind in types):
             spent = perf_counter_ns() - began
             schema = func._schema  # noqa: SLF001  the only way
@@ -174,7 +174,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             arguments = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
             try:
                 self._look(Call(schema.name, group, arguments, result, spent))
-            except Exception as error:  # noqa: BLE001  the program must not end by its audit
+            except Exception as error:  # noqa: BLE001  an error here must not end the program
                 self.fault = f"{schema.name}: {error!r}"
         return result
 
@@ -186,7 +186,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         return self._groups.setdefault(id(func), (func, group))
 
     def _look(self, call: Call) -> None:
-        """Tell by the devices of its tensors what an operator did."""
+        """Count what an operator did: a copy, a read, or work, judged by its tensors' devices."""
         given, made = [*_tensors(call.arguments.values())], [*_tensors([call.result])]
         if any(tensor.is_meta and not self._is_away(tensor) for tensor in (*given, *made)):
             return
@@ -222,13 +222,13 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             self._on_host(call, [source], [made])
 
     def _work(self, call: Call) -> None:
-        """Count work of the GPU, and its waits: for a size, for a mask's, for an index's upload."""
+        """Count work of the GPU, and copies that it waits for: of a size, a mask or an index."""
         self.gpu_operators += 1
         if call.group is Group.ASK:
             self._found("download", call, _WORD)
         elif call.group is Group.INDEX:
             values = call.arguments.get("values")
-            # A number goes where the mask is true, and nobody counts.
+            # Filling a mask with one number needs no count of the mask's elements.
             fills = isinstance(values, Tensor) and values.is_cpu and values.numel() == 1
             for index in _tensors([call.arguments.get("indices")]):
                 if not self._is_away(index):
@@ -237,7 +237,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
                     self._found("download", call, _WORD)
 
     def _on_host(self, call: Call, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
-        """Count work of the CPU as a fallback, where its data came from the GPU."""
+        """Count work of the CPU as a fallback if its data came from the GPU, or if strict."""
         found = [entry for tensor in given if (entry := self._lineage(tensor)) is not None]
         lineage = frozenset[CallSite]().union(*found)
         copies = call.group in {_COPY, Group.COPY_INTO}
@@ -248,7 +248,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             self._derive(tensor, lineage)
 
     def _upload(self, call: Call, made: Tensor, source: Tensor | None = None) -> None:
-        """Count an upload, and the places whose results return by it."""
+        """Count an upload, and for each place that worked on the data that the result returned."""
         lineage = None if source is None else self._lineage(source)
         waits = source is None or not self._streams(call, source)
         slots = [self._found("upload", call, made.nbytes)] if waits else []
@@ -256,8 +256,8 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             self.places[place].returned += 1
 
     def _streams(self, call: Call, host: Tensor) -> bool:
-        """Say whether nothing waits for a copy, as between the GPU and pinned memory."""
-        # CUDA Runtime API, "API synchronization behavior"; `strict` counts such a copy as well.
+        """Return whether a copy is asynchronous: non-blocking, with pinned memory."""
+        # See CUDA Runtime API, "API synchronization behavior"; `strict` counts such copies too.
         asked = bool(call.arguments.get("non_blocking")) and not self._strict
         return asked and host.is_pinned()
 
@@ -265,7 +265,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         """Count an event at the innermost line of the program, and return the place."""
         found = _line(sys._getframe(1))  # noqa: SLF001  what inspect uses
         if found is None:
-            # A thread of autograd's has no frames: the program waits in backward() meanwhile.
+            # Autograd's threads have no Python frames: the main thread waits in backward().
             main = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  as above
             found = _line(main)
         file, line, via = found or ("?", 0, "")
@@ -288,7 +288,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         return device.type == self._type and self._number in {"", str(device.index)}
 
     def _lineage(self, tensor: Tensor) -> frozenset[CallSite] | None:
-        """Return the places that worked on a tensor's data since it came from the GPU, if so."""
+        """Return the places that worked on a tensor's downloaded data; None: not downloaded."""
         if not self._derived:
             return None
         entry = self._derived.get(tensor.untyped_storage()._cdata)  # noqa: SLF001  its identity
@@ -296,7 +296,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
 
     def _derive(self, tensor: Tensor, lineage: frozenset[CallSite]) -> None:
         storage = tensor.untyped_storage()
-        # While it is referred to, however weakly, no other storage has its address.
+        # The weak reference keeps the storage's address from being used again.
         held = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # torch has no types there
         self._derived[storage._cdata] = held, lineage  # noqa: SLF001  see above
         if len(self._derived) >= self._purge_at:
@@ -309,7 +309,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
 
 
 def _line(frame: FrameType | None) -> tuple[str, int, str] | None:
-    """Return the innermost line of the program itself, and of a package that it runs by it."""
+    """Return file and line of the innermost frame of the program, and the package called there."""
     package: tuple[str, int] | None = None
     while frame is not None:
         file = frame.f_code.co_filename
@@ -321,13 +321,13 @@ def _line(frame: FrameType | None) -> tuple[str, int, str] | None:
         if owner == "package" and package is None:
             package = file, frame.f_lineno
         frame = frame.f_back
-    # A program that is itself installed.
+    # No frame of a program: the program is itself an installed package.
     return None if package is None else (*package, "")
 
 
 @functools.cache
 def _owner(file: str) -> str:
-    """Say whose a file is; a text that was compiled is the program's in __main__."""
+    """Return the owner of a file: torch, package, text (compiled code), python or program."""
     if file.startswith(_HIDDEN) or "/torchinductor_" in file:
         return "torch"
     if _PACKAGES.match(file):
@@ -354,20 +354,20 @@ def expect_device(device: torch.device | str, *, allow: Iterable[str] = ()) -> I
         layer(x).sum().backward()
     ```
 
-    It is stricter than `contribbot fallback`: work of the CPU counts whatever its data is, and so
-    does a single upload. Views and new tensors are no work. Watched are this thread, and
-    autograd's where it works for this thread; nothing is known of what runs inside one operator or
-    a compiled graph (docs/fallback.md).
+    This check is stricter than `contribbot fallback`: all work on the CPU counts, even on data
+    that never was on the GPU, and so does a single upload. Views and new tensors are no work. The
+    audit watches this thread, and autograd's threads while they work for this thread; nothing
+    inside an operator or a compiled graph is seen (docs/fallback.md).
 
     Args:
-        device: Where all is to run: `"cuda"` (any such GPU, under ROCm too), `"cuda:1"`.
-        allow: What may happen all the same: names of operators (`aten::nonzero`), or places
-            (`path.py:12`), each a pattern as `fnmatch` takes it, `*` being any text.
+        device: Where all operators must run: `"cuda"` (any such GPU, under ROCm too), `"cuda:1"`.
+        allow: The exceptions: names of operators (`aten::nonzero`), or places (`path.py:12`), each
+            a pattern of `fnmatch`, in which `*` is any text.
 
     Raises:
-        AssertionError: Something ran or was copied elsewhere: each operator with its line and how
-            often; or no operator ran on the device at all, so that nothing is shown.
-        ValueError: The device is the CPU, which nothing falls back from.
+        AssertionError: Something ran or was copied elsewhere, and the message lists each operator
+            with line and count; or no operator ran on the device, so that nothing is shown.
+        ValueError: The device is the CPU, from which nothing can fall back.
     """
     if torch.device(device).type == "cpu":
         raise ValueError("expect_device: name an accelerator; nothing falls back from the CPU")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def start(folder: str, path: str | None, device: str) -> None:
-    """Wait for torch, and leave this process otherwise as it would be."""
+    """Start the audit once torch is imported; undo the changes to the path and environment."""
     sys.path[:] = [place for place in sys.path if place != folder]
     os.environ.pop("PYTHONPATH")
     if path is not None:
@@ -37,7 +37,7 @@ def start(folder: str, path: str | None, device: str) -> None:
 
 
 def _watch(torch: ModuleType, *, report: Path, device: str) -> None:
-    """Watch this thread and all that start later, and write the counts when the program ends."""
+    """Watch this thread and all later threads, and write the counts when the program ends."""
     module, process = _load_audit(), os.getpid()
     audit: Audit = module.Audit(device)
     facts: dict[str, object] = {"torch": torch.__version__}
@@ -50,7 +50,7 @@ def _watch(torch: ModuleType, *, report: Path, device: str) -> None:
 
     def write() -> None:
         if os.getpid() != process:
-            return  # the work of a forked child is not the program's
+            return  # a forked process must not write the report
         rows = [
             {
                 **place._asdict(),
@@ -66,13 +66,13 @@ def _watch(torch: ModuleType, *, report: Path, device: str) -> None:
         facts.update(gpu_operators=audit.gpu_operators, fault=audit.fault, rows=rows)
         report.write_text(json.dumps(facts), encoding="utf-8")
 
-    # The one public way to act at the start of each thread, from within it.
+    # The only public way to run code at the start of each thread, in that thread.
     threading.setprofile(in_thread)
     atexit.register(write)
 
 
 def _load_audit() -> ModuleType:
-    """Import the module beside this one, wherever Python looks for others."""
+    """Import `audit.py` from this folder, whatever sys.path is."""
     file = Path(__file__).with_name("audit.py")
     spec = importlib.util.spec_from_file_location("_contribbot_audit", file)
     if spec is None or spec.loader is None:
@@ -83,7 +83,7 @@ def _load_audit() -> ModuleType:
 
 
 def run_hidden(folder: str) -> None:
-    """Run the `sitecustomize` that the one in a folder has taken the name from, if any."""
+    """Run the `sitecustomize` that this folder's `sitecustomize` hides, if any."""
     places = [place for place in sys.path if place != folder]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", places)
     if spec is not None and spec.loader is not None:
@@ -92,7 +92,7 @@ def run_hidden(folder: str) -> None:
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Waits for a module to be imported, and hands it over once it is."""
+    """Calls a function with a module, once the module is imported."""
 
     def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
         self._name, self._act = name, act
@@ -101,7 +101,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find the module as without this finder, which goes then."""
+        """Find the module without this finder, which is removed; add the call to its loader."""
         if fullname != self._name:
             return None
         sys.meta_path.remove(self)
@@ -113,6 +113,6 @@ class AfterImport(importlib.abc.MetaPathFinder):
                 load(module)
                 self._act(module)
 
-            # Typeshed has it as a method; a loader is an object like others.
+            # Typeshed declares a method; in Python, a loader's attribute can be replaced.
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

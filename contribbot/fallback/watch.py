@@ -15,7 +15,7 @@ from contribbot.errors import ExitCode
 from contribbot.fallback import start_audit
 from contribbot.model.base import Many, Model
 
-#: Python runs it in each process that has its folder on the path, before the program.
+#: The text of a `sitecustomize.py`, which Python runs before a program if it is on sys.path.
 _CUSTOMIZE: Final = """\
 import importlib.util
 spec = importlib.util.spec_from_file_location("_contribbot_inside", {inside!r})
@@ -26,7 +26,7 @@ module.start({folder!r}, {path!r}, {device!r})
 
 
 class AuditRow(Model):
-    """An event at one line of the program, how often, and its cost."""
+    """An event at one line of the program, how often it happened, and the cost."""
 
     kind: str  # fallback, download, upload
     operator: str
@@ -35,12 +35,12 @@ class AuditRow(Model):
     code: str
     count: int
     bytes: int
-    seconds: float  # of the host, inside the call, which may wait for the GPU
+    seconds: float  # of the host, in calls that may wait for the GPU
     returned: int  # how often the result went back to the GPU
 
 
 class _Counts(Model):
-    """The file that the program's process writes: empty, with torch's version, and at the end."""
+    """The content of the program's report file: empty, then torch's version, then the counts."""
 
     torch: str = ""
     gpu_operators: int | None = None
@@ -49,19 +49,19 @@ class _Counts(Model):
 
 
 class FallbackReport(Model):
-    """The work that a program left to the CPU."""
+    """The work that a program left to the CPU, and its copies from and to the GPU."""
 
     program: Many[str]
     exit_code: int
     seconds: float
     torch: str = ""
     gpu_operators: int = 0
-    unwatched: str = ""  # why nothing was watched; or empty
+    unwatched: str = ""  # why the program was not watched; or empty
     findings: Many[AuditRow] = ()
 
 
 def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> FallbackReport:
-    """Run a program to its end, `quiet` on standard output, and report what it left to the CPU."""
+    """Run a program and report its work on the CPU; `quiet`: its output goes to standard error."""
     argv = [sys.executable, *program] if program[0].endswith(".py") else [*program]
     with tempfile.TemporaryDirectory(prefix="contribbot-fallback-") as name:
         folder = Path(name).resolve()
@@ -114,7 +114,7 @@ def _read(folder: Path, report: FallbackReport) -> FallbackReport:
 
 
 def exit_code(report: FallbackReport) -> int:
-    """Return the program's own, but for one that ended well and could not be watched."""
+    """Return the program's exit code; if that is 0 but nothing was watched, return MACHINE."""
     if report.unwatched and not report.exit_code:
         return ExitCode.MACHINE
     return report.exit_code

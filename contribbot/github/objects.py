@@ -55,7 +55,7 @@ def whole(objects: Iterable[K]) -> tuple[K, ...]:
     """Return the objects of a list, marked complete, so that PyGithub fetches none again."""
     items = tuple(objects)
     for item in items:
-        item._set_complete()  # noqa: SLF001  there is no public way to say it
+        item._set_complete()  # noqa: SLF001  PyGithub has no public way
     return items
 
 

@@ -344,7 +344,7 @@ class Requester(github.Requester.Requester):
         def run() -> None:
             try:
                 answer.set_result(send())
-            except BaseException as error:  # noqa: BLE001  it is raised in the other thread
+            except BaseException as error:  # noqa: BLE001  raised again in the waiting thread
                 answer.set_exception(error)
 
         waits = self.waits
