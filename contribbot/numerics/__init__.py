@@ -1,9 +1,9 @@
 """The library for `[[numerics]]` checks of a patch: `from contribbot import numerics`.
 
 A result is judged by the error that a reference of the *same* precision makes on the same input:
-`error(actual) <= fudge * max(error(same_precision), floor)`, each the largest absolute one against
-float64. `Grid.each_cell` makes one pytest test of each cell, and runs it once for each seed;
-`Draw` draws its inputs and judges its results. `docs/numerics.md` has an example, and all of it.
+`error(actual) <= fudge * max(error(same_precision), floor)`; an error is the largest absolute
+difference from float64. `Grid.each_cell` makes a pytest test of each cell, which runs once for each seed;
+`Draw` draws the inputs and judges the results. See `docs/numerics.md` for an example.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
     "recording",
 ]
 
-#: Modules that need torch, and the names that each has.
+#: Modules that need torch, and the names that each module provides.
 _LATE: Final = {
     "arithmetic": {"Arithmetic"},
     "computations": {"COMPUTATIONS", "Computation"},
@@ -54,7 +54,7 @@ _LATE: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a module that needs torch at its first use: the stage reads records without torch."""
+    """Import a module that needs torch at its first use: records are read without torch."""
     module = next((module for module, names in _LATE.items() if name in names), None)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""Comparing one tensor with what it should be, a block at a time.
+"""Compare a result with its references, block by block.
 
-Tensors are widened to float64 in blocks, so that judging a result costs little memory
-beside the result itself, however it is laid out.
+Only a block at a time is converted to float64, so that the judgement needs little memory
+in addition to the result, in any layout.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from contribbot.numerics.tensors import (
 from contribbot.numerics.words import count, multiple, number, place_of, times
 
 _LARGEST: Final = sys.float_info.max
-#: Elements that a row has at least; with fewer, rows count together.
+#: The fewest elements of a row; shorter rows are judged together.
 _ROW: Final = 8
 _TOO_WIDE: Final = (
     "fudge and floor allow an error as large as the values; state a smaller floor, draw inputs "
@@ -48,7 +48,7 @@ _NARROW: Final = (torch.bfloat16, torch.float16, torch.float32)
 
 @dataclass
 class _Comparison:
-    """A result of a seed against the expected tensor; fields as in `OutputRecord`."""
+    """The comparison of one seed's result with the expected tensor; see `OutputRecord`."""
 
     kind: Literal["error", "exact"]
     expected: torch.Tensor
@@ -70,13 +70,13 @@ class _Comparison:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape that a result must have."""
+        """The shape of the expected tensor."""
         return tuple(self.expected.shape)
 
     def take(
         self, actual: object, reference: torch.Tensor, device: torch.device | None
     ) -> torch.Tensor | None:
-        """Measure a result's errors, return the result; None where type, shape or device differ."""
+        """Measure and return a result; None: its type, shape, dtype or device is wrong."""
         actual = own_tensor(actual)
         self.complaint = _plain_mismatch(actual, self.expected, device)
         if not isinstance(actual, torch.Tensor) or self.complaint:
@@ -84,7 +84,7 @@ class _Comparison:
         for judge in (self.expected, reference):
             memory = [tensor.untyped_storage().data_ptr() for tensor in (actual, judge)]
             if actual.numel() and memory[0] == memory[1]:
-                # Judged by itself, a result always passes.
+                # A result that is compared with itself always passes.
                 raise CannotJudgeError(
                     "the result and its reference are the same memory: clone one"
                 )
@@ -93,12 +93,12 @@ class _Comparison:
         return actual
 
     def _measure(self, actual: torch.Tensor, reference: torch.Tensor) -> None:
-        """Take the errors of a result; elements that are not finite mismatch."""
+        """Measure the errors of a result; an element that is not finite is a mismatch."""
         for block in blocks(self.shape):
             got, right = _wide_pair(actual[block], reference[block])
             error = (got - right).abs()
             largest = float(error.max())
-            if not math.isfinite(largest):  # NaN and infinity win every maximum
+            if not math.isfinite(largest):  # the maximum with NaN or infinity is NaN or infinity
                 finite = torch.isfinite(got)
                 bad = int(finite.numel() - int(finite.sum()))
                 if bad and not self.non_finite:
@@ -128,7 +128,7 @@ class _Comparison:
             self.complaint = f"{share} elements are NaN or infinite, first at {first}"
 
     def _nothing(self) -> str:
-        """Say why any result would pass, zeros or a constant, or that there is none."""
+        """Return why zeros or a constant would pass; empty: neither would."""
         if not self.elements:
             return "it is empty: leave the cell out with `where`"
         advice = _TOO_WIDE if self.kind == "error" else _ONE_VALUE
@@ -139,7 +139,7 @@ class _Comparison:
         return f"a constant would pass: {advice}" if constant and self.elements >= _ROW else ""
 
     def record(self, name: str, seed: int) -> OutputRecord:
-        """Return it as the record of one seed."""
+        """Return this comparison as the record of one seed."""
         why = "" if self.complaint else self._nothing() or self.why_vacuous
         facts = {**vars(self), "name": name, "worst_seed": seed, "why_vacuous": why}
         facts["vacuous"] = int(bool(why))
@@ -158,7 +158,7 @@ def compare(
     name: str = "",
     seed: int = 0,
 ) -> OutputRecord:
-    """Judge a result by the error that a same-precision reference makes."""
+    """Return the judgement of a result by the error of a same-precision reference."""
     require_references(reference, same_precision)
     require_finite("the float64 reference", reference)
     require_finite("the same-precision reference", same_precision)
@@ -189,7 +189,7 @@ def compare_exact(
     name: str = "",
     seed: int = 0,
 ) -> OutputRecord:
-    """Compare a result bit by bit."""
+    """Return the judgement of a result that must equal the expected tensor bit by bit."""
     require_plain("the expected tensor", expected)
     require_finite("the expected tensor", expected)
     comparison = _Comparison("exact", expected)
@@ -217,7 +217,7 @@ def compare_exact(
 def _hidden(
     actual: torch.Tensor, reference: torch.Tensor, same_precision: torch.Tensor, fudge: float
 ) -> str:
-    """Name a row or column of a result that the largest error hides; empty: there is none."""
+    """Return why a row or column of small values is not judged well; empty: all are."""
     for block in blocks(tuple(reference.shape)):
         got, right = _wide_pair(actual[block], reference[block])
         plain = widened(same_precision[block]).to(right.device)
@@ -229,7 +229,7 @@ def _hidden(
             if not right.is_complex():
                 scales.append((largest(right) + largest(-right)) / 2)
             usual = fudge * torch.maximum(usual, _resolution(same_precision.dtype, size))
-            # As far off as half of what zeros or the best constant are, where plain code is nearer.
+            # Hidden: an error of half the row's size or spread, where plain code's is smaller.
             hidden = [(error >= scale / 2) & (usual < scale / 2) for scale in scales]
             if bool((bad := functools.reduce(operator.or_, hidden)).any()):
                 first = int(bad.to(torch.uint8).argmax())
@@ -247,9 +247,9 @@ def _hidden(
 def _lines(
     shape: tuple[int, ...], device: torch.device
 ) -> Iterator[tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor, int]]:
-    """Yield how the largest of each row of a block is found, the rows' starts and length; columns.
+    """Yield, for rows and then columns, a function for their maxima, their starts and length.
 
-    Rows of fewer than `_ROW` elements count together, as such columns do.
+    Rows or columns of fewer than `_ROW` elements are taken together.
     """
     sizes = [*itertools.accumulate(reversed(shape), operator.mul)] or [1]
     width = next((size for size in sizes if size >= _ROW), sizes[-1])
@@ -258,22 +258,22 @@ def _lines(
     columns, rows = sizes[0], sizes[-1] // sizes[0]
     together = min(columns, -(-_ROW // rows))
     starts = torch.arange(0, columns, together, device=device)
-    # The last group reaches back where groups do not divide the columns.
+    # If the columns are no multiple of a group, the last group overlaps the one before.
     starts = starts.clamp(max=columns - together)
     group = starts[:, None] + torch.arange(together, device=device)
     yield lambda values: values.reshape(-1, columns).amax(0)[group].amax(1), starts, together * rows
 
 
 def _resolution(dtype: torch.dtype, size: torch.Tensor) -> torch.Tensor:
-    """Return the distance between neighbours in a dtype, at some magnitudes."""
+    """Return the distance between neighbouring numbers of a dtype, at given magnitudes."""
     if not (dtype.is_floating_point or dtype.is_complex):
         return torch.ones_like(size)
-    # A GPU may flush to zero what is smaller than float32's normal numbers.
+    # A GPU may flush numbers below float32's normal range to zero.
     return torch.finfo(dtype).eps * (size + torch.finfo(dtype).tiny) + _FLUSHED
 
 
 def _coarse(actual: torch.Tensor, same_precision: torch.Tensor) -> str:
-    """Say that a same-precision reference is of a lower precision than the result, or nothing."""
+    """Return a complaint if the same-precision reference has fewer bits than the result."""
     own = same_precision.dtype
     for dtype in _NARROW if own in {torch.float16, torch.float32, torch.float64} else ():
         if _fits(same_precision, dtype) and not _fits(actual, dtype):
@@ -296,7 +296,7 @@ def _largest_error(same_precision: torch.Tensor, reference: torch.Tensor) -> flo
 
 
 def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device | None) -> str:
-    """Return the fault of a result's type, shape, dtype or device; empty: there is none."""
+    """Return what is wrong with a result's type, shape, dtype or device; empty: nothing."""
     if not isinstance(actual, torch.Tensor):
         return f"is {type(actual).__name__}, not a tensor"
     if actual.layout != torch.strided or actual.is_nested or has_rules(actual):
@@ -306,7 +306,7 @@ def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device
         return f"shape {place_of(tuple(actual.shape))} instead of {place_of(tuple(expected.shape))}"
     if actual.dtype != expected.dtype:
         return f"dtype {dtype_name(actual.dtype)} instead of {dtype_name(expected.dtype)}"
-    # `cuda` without a number stands for every one of them.
+    # `cuda` without a number accepts each GPU.
     elsewhere = device is not None and device not in {
         actual.device,
         torch.device(actual.device.type),
@@ -317,7 +317,7 @@ def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device
 
 
 def require_references(reference: object, same_precision: object) -> None:
-    """Refuse references that are no tensors of their precision, or do not fit each other."""
+    """Raise CannotJudgeError unless the references are tensors of the right dtype and shape."""
     reference = require_plain("the float64 reference", reference)
     same_precision = require_plain("the same-precision reference", same_precision)
     wide = torch.complex128 if same_precision.is_complex() else torch.float64
@@ -334,7 +334,7 @@ def require_references(reference: object, same_precision: object) -> None:
 
 
 def _wide_pair(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Widen two blocks, on their device, or on the CPU where they lie apart."""
+    """Return two blocks in float64, on the CPU if their devices differ."""
     if left.device != right.device:
         left, right = left.cpu(), right.cpu()
     return widened(left), widened(right)

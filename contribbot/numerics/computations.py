@@ -1,4 +1,4 @@
-"""Computations that can be repeated in another arithmetic: what each makes of its inputs."""
+"""Computations that `explain` can repeat in different arithmetics."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from contribbot.numerics import arithmetic as ar
 from contribbot.numerics.arithmetic import Arithmetic
 
 Tensors = Mapping[str, torch.Tensor]
-#: Bytes of a float32.
+#: The size of a float32 in bytes.
 _WIDE: Final = 4
 
 
 @dataclass(frozen=True)
 class Computation:
-    """A computation that `explain` can repeat; `COMPUTATIONS` takes one of your own.
+    """A computation that `explain` can repeat; you may add yours to `COMPUTATIONS`.
 
     Attributes:
-        run: Returns the result in float32, not yet rounded to its dtype, from some units' inputs,
-            an arithmetic, and the parameters of the record as keyword arguments.
-        axes: Choices of `Arithmetic`, and the values to try of each; the first is the usual one.
-        needs: The inputs that it must have.
-        may: Those that it can have.
-        units: Returns how many parts of the result stand alone, such as rows.
-        part: Returns the inputs of some of those, by number.
-        only_with: Choices that make a difference only with an input.
+        run: Returns the result in float32, not rounded to its dtype, from some units' inputs,
+            an arithmetic, and the recording's parameters as keyword arguments.
+        axes: Choices of `Arithmetic` with the values to try; the first value is the usual one.
+        needs: The required inputs.
+        may: The optional inputs.
+        units: Returns the number of independent parts of the result, such as rows.
+        part: Returns the inputs of some units, given their numbers.
+        only_with: Choices that matter only if a certain input exists.
     """
 
     run: Callable[..., torch.Tensor]
@@ -42,7 +42,7 @@ class Computation:
     only_with: Mapping[str, str] = field(default_factory=dict)
 
     def arithmetics(self, dtype: torch.dtype, inputs: Tensors) -> list[Arithmetic]:
-        """Return all combinations of its choices, the usual one first."""
+        """Return all arithmetics to try, the usual one first."""
         axes = {**self.axes}
         for choice, name in self.only_with.items():
             if name not in inputs:
@@ -55,9 +55,9 @@ class Computation:
 
 
 def _sensible(choice: Arithmetic) -> Arithmetic:
-    """Return a choice with the usual value where another value makes no difference."""
+    """Return an arithmetic with the usual value of each choice that makes no difference."""
     if choice.softmax != "whole":
-        # Tiles keep no scores. A matrix unit takes weights as short as the result; sums move none.
+        # With tiles, scores are not stored, and weights have the result's dtype for a matrix unit.
         choice = replace(
             choice, order="exact", scale="result", between="weights", exp="rounded", divide="divide"
         )
@@ -67,7 +67,7 @@ def _sensible(choice: Arithmetic) -> Arithmetic:
         return replace(choice, accumulate="float32", multiply_add="separate")
     if "parts" in choice.accumulate and not choice.order.startswith(("blocks", "split")):
         choice = replace(choice, accumulate=ar.ACCUMULATORS[choice.accumulate][0])
-    # A sum or result of 16 bits loses the gain of an FMA.
+    # In 16 bits, an FMA makes no difference.
     short = choice.dtype.itemsize < _WIDE or ar.ACCUMULATORS[choice.accumulate][0] != "float32"
     if choice.order in {"pairwise", "halves", *ar.MATRIX_ORDERS} or short:
         choice = replace(choice, multiply_add="separate")
@@ -84,7 +84,7 @@ def _with_bias(inputs: Tensors, a: Arithmetic, total: torch.Tensor) -> torch.Ten
 
 
 def _int8_linear(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
-    """Integer weights: dequantised and then multiplied, or multiplied and then scaled."""
+    """Return a product with int8 weights, scaled either before or after the sum."""
     x, weight, scale = (
         a.take(inputs["x"]),
         inputs["weight"].float(),
@@ -115,7 +115,7 @@ def _over(a: Arithmetic, total: torch.Tensor, length: int) -> torch.Tensor:
 def _softmax(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
     rows = a.take(inputs["x"], "x").T
     powers = a.step(a.exponential(rows, rows.amax(0)))
-    # One tile is no tile.
+    # A single tile is the same as no tiles.
     if a.softmax == "whole" or int(a.softmax.split()[1]) >= len(rows):
         total = a.sum(powers)
     else:
@@ -127,9 +127,10 @@ def _softmax(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tens
 def _online(
     a: Arithmetic, scores: torch.Tensor, values: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sum of values (terms, rows, width) by powers of scores (terms, rows), and theirs.
+    """Return the sum of values weighted by exp(scores), and the sum of the weights.
 
-    It is made as a fused kernel makes it: by tiles, each against the largest score so far.
+    As in a fused kernel: by tiles, each shifted by the largest score so far. `scores` is of
+    shape (terms, rows), `values` of shape (terms, rows, width).
     """
     words = a.softmax.split()
     size = int(words[1])
@@ -138,7 +139,7 @@ def _online(
     largest = torch.full_like(total, -torch.inf)
     for some, value in reversed(tiles) if "last" in words else tiles:
         highest = torch.maximum(largest, some.amax(0))
-        # A tile that is masked whole has no largest score.
+        # In a tile that is masked completely, the largest score is -inf.
         shift = highest.masked_fill(highest.isinf(), 0.0)
         powers, less = a.exponential(some, shift), a.exponential(largest, shift)
         weights = powers if a.between == "float32" else powers.to(a.dtype).float()
@@ -151,7 +152,7 @@ def _online(
 def _attention(
     inputs: Tensors, a: Arithmetic, *, scale: float = 0.0, causal: float = 0.0
 ) -> torch.Tensor:
-    """Of some queries (rows, width), each with all keys and values (rows, keys, width)."""
+    """Return attention of queries (rows, width) over keys and values (rows, keys, width)."""
     q, k, v = (a.take(inputs[name], name) for name in ("q", "k", "v"))
     by = scale or q.shape[-1] ** -0.5
     if a.scale == "both inputs":
@@ -193,7 +194,7 @@ def _layernorm(inputs: Tensors, a: Arithmetic, *, eps: float = 1e-5) -> torch.Te
 def _normed(
     inputs: Tensors, a: Arithmetic, rows: torch.Tensor, square: torch.Tensor
 ) -> torch.Tensor:
-    """Return (terms, rows) over the root of their mean squares, with weight and bias, turned."""
+    """Return rows divided by sqrt(square), times the weight, plus the bias; transposed."""
     weight, bias = (
         a.take(inputs[name], name)[:, None].expand_as(rows) if name in inputs else None
         for name in ("weight", "bias")
@@ -209,7 +210,7 @@ def _normed(
 def _quantise(
     inputs: Tensors, a: Arithmetic, *, group: float = 0, eps: float = 1e-10
 ) -> torch.Tensor:
-    """Per token group to 8 bits: the codes where the result has 8 bits, else times the scales."""
+    """Return groups quantised to 8 bits: codes for an 8-bit dtype, else codes times scales."""
     rows = a.take(inputs["x"])
     groups = rows.reshape(len(rows), -1, int(group) or rows.shape[-1])
     code, largest = ar.FP8[a.fp8]
@@ -226,19 +227,19 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _factors(inputs: Tensors) -> Tensors:
-    """Return a product's factors, the summed dimension last in both: `y` is a weight, turned."""
+    """Return a product's factors with the summed dimension last; `y` is transposed."""
     return {name: tensor.mT if name == "y" else tensor for name, tensor in inputs.items()}
 
 
 def _products(inputs: Tensors) -> int:
-    """Return how many elements a product has."""
+    """Return the number of elements of a product."""
     factors = _factors(inputs)
     weight = factors["y" if "y" in factors else "weight"]
     return len(_flat(factors["x"])) * len(weight)
 
 
 def _of_products(inputs: Tensors, units: torch.Tensor) -> Tensors:
-    """Return rows of both factors for some elements, as (terms, elements)."""
+    """Return the rows of both factors for some elements of a product, as (terms, elements)."""
     factors = _factors(inputs)
     columns = len(factors["y" if "y" in factors else "weight"])
     row, column = units // columns, units % columns
@@ -263,10 +264,10 @@ def _queries(inputs: Tensors) -> int:
 
 
 def _of_queries(inputs: Tensors, units: torch.Tensor) -> Tensors:
-    """Return some queries, each with its head's keys and values, and its row."""
+    """Return some queries, each with the keys and values of its head and with its row number."""
     q, k, v = (inputs[name] for name in "qkv")
     head, row = units // q.shape[-2], units % q.shape[-2]
-    # Several heads of queries may share one of keys.
+    # Several query heads may share a key head.
     shared = q.shape[-3] // k.shape[-3] if q.dim() > 2 else 1  # noqa: PLR2004  rows, width
     keys = {
         name: side.reshape(-1, *side.shape[-2:])[head // shared]
@@ -276,7 +277,7 @@ def _of_queries(inputs: Tensors, units: torch.Tensor) -> Tensors:
 
 
 def _apart(kinds: tuple[str, ...], *names: str) -> tuple[str, ...]:
-    """Return ways to round all inputs, and those to round one of them alone."""
+    """Return choices that round all inputs, and choices that round only one of the names."""
     return kinds + tuple(f"{kind}, {name} alone" for name in names for kind in kinds[1:])
 
 
@@ -289,7 +290,7 @@ _DOT: Final = {
     "order": ar.ORDERS + ar.MATRIX_ORDERS,
 }
 _SUM: Final = {"inputs": _SHORT, "accumulate": tuple(ar.ACCUMULATORS), "order": ar.ORDERS}
-#: Scores that a fused kernel takes at a time; FlashAttention 2 begins with the last.
+#: Tile sizes of fused kernels; FlashAttention 2 begins with the last tile.
 _TILES: Final = tuple(f"online, {size} at a time" for size in (32, 64, 96, 128, 176, 192, 256, 512))
 _BACKWARDS: Final = tuple(f"{tile} from the last" for tile in _TILES)
 _DIVIDE: Final = ("divide", "reciprocal")
@@ -326,7 +327,7 @@ _QUANTISE: Final = {
 _by_rows: Final = partial(Computation, units=_rows, part=_of_rows)
 _by_products: Final = partial(Computation, units=_products, part=_of_products)
 
-#: Each computation that a record may be of.
+#: The computations that `explain` knows, by the name in a recording.
 COMPUTATIONS: Final[dict[str, Computation]] = {
     # x (…, K), y (K, N)
     "matmul": _by_products(
@@ -347,7 +348,7 @@ COMPUTATIONS: Final[dict[str, Computation]] = {
         needs=("x", "weight", "scale"),
         may=("bias",),
     ),
-    # over the last dimension
+    # x (…, K): over the last dimension
     "sum": _by_rows(_sum, _SUM),
     "mean": _by_rows(_mean, _SUM | {"divide": _DIVIDE}),
     "softmax": _by_rows(_softmax, _SOFTMAX),
@@ -355,20 +356,20 @@ COMPUTATIONS: Final[dict[str, Computation]] = {
     "attention": Computation(
         _attention, _ATTENTION, needs=("q", "k", "v"), units=_queries, part=_of_queries
     ),
-    # parameter eps, 1e-6 unless told
+    # parameter eps, by default 1e-6
     "rmsnorm": _by_rows(
         _rmsnorm,
         _NORM | {"scale": _PLACES},
         may=("weight",),
         only_with={"scale": "weight", "between": "weight"},
     ),
-    # parameter eps, 1e-5 unless told
+    # parameter eps, by default 1e-5
     "layernorm": _by_rows(
         _layernorm,
         _NORM | {"variance": ("two-pass", "one-pass")},
         may=("weight", "bias"),
         only_with={"between": "weight"},
     ),
-    # for each token: group (the whole row) and eps (1e-10)
+    # for each token; parameters group (by default the whole row) and eps (1e-10)
     "quantise": _by_rows(_quantise, _QUANTISE),
 }

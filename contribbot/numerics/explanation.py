@@ -1,4 +1,4 @@
-"""Why two results of one computation differ: which arithmetic turns one into the other."""
+"""Explain why two results of a computation differ, by the arithmetic of each result."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from contribbot.numerics.computations import COMPUTATIONS, Computation
 from contribbot.numerics.recordings import Recording, RecordingHeader
 from contribbot.numerics.words import count, number, place_of
 
-#: Share of a difference that a cause must explain.
+#: The share of a difference that a cause must explain.
 _ENOUGH: Final = 0.9
-#: How much farther than orders of summation a result may lie from its kind's exact sum.
+#: A result may differ from the exact sum by this many times the scatter of summation orders.
 _SPREAD: Final = 4.0
-#: Units, or elements of a line, below which a pattern is chance.
+#: With fewer units, or fewer elements of a row, a pattern may be chance.
 _FEWEST: Final = 16
-#: Elements times terms that each arithmetic is tried on, and that a cause is checked on.
+#: Elements times terms on which each arithmetic is tried, and on which a cause is checked.
 _TRIED, _CHECKED = 2**17, 2**25
-#: Kinds of arithmetic next to each result that are paired.
+#: The number of arithmetics nearest to each result that are compared in pairs.
 _NEAREST: Final = 24
-#: Choices that move a result as little as another order of summation.
+#: Choices that change a result as little as another order of summation does.
 _SMALL: Final = ("order", "multiply_add", "exp", "divide", "variance", "softmax")
 LineKind = Literal["row", "column", "group", "element"]
 
 
 class Confidence(enum.StrEnum):
-    """How much of a difference is explained."""
+    """How well a difference is explained."""
 
-    SAME = "same"  # there is none
-    BITS = "bits"  # both results, bit for bit
-    VALUES = "values"  # the difference, element by element, but for its last bits
-    SIZE = "size"  # its size is that of another order of summation
+    SAME = "same"  # there is no difference
+    BITS = "bits"  # two arithmetics give both results bit for bit
+    VALUES = "values"  # two arithmetics give the difference of each element, but for the last bits
+    SIZE = "size"  # the difference is as large as that of another order of summation
     NONE = "none"
 
 
@@ -51,26 +51,26 @@ class Difference(Model):
 
     elements: Count
     differing: Count
-    not_finite: Count  # of the differing elements
-    place: Integers  # of the largest difference, or of the first that is not finite
+    not_finite: Count  # differing elements with NaN or infinity
+    place: Integers  # the index of the largest difference, or of the first that is not finite
     max_abs: Finite
     max_rel: Finite | None
-    rows: Count  # that hold differences
+    rows: Count  # with differences, as are columns
     columns: Count
 
 
 class Error(NamedTuple):
-    """How far a result lies from float64, in ULPs of its dtype."""
+    """The error of a result against float64, in ULPs of the result's dtype."""
 
     median: Finite
     largest: Finite
 
 
 class Unexplained(Model):
-    """Rows, columns, groups or elements whose difference a cause does not explain."""
+    """Rows, columns, groups or elements with a difference that a cause does not explain."""
 
     kind: LineKind
-    numbers: tuple[Integers, ...]  # the first of them
+    numbers: tuple[Integers, ...]  # the indices of the first three
     lines: Count
     of: Count
 
@@ -83,15 +83,15 @@ class Unexplained(Model):
 
 
 class Explanation(Model):
-    """How two results differ, which arithmetic would make that, and what no arithmetic makes.
+    """How two results differ, which arithmetics explain that, and what stays unexplained.
 
     Attributes:
-        difference: Elements, rows and columns that differ, the largest difference and its index.
-        error_a: How far A lies from float64, in ULPs of the result's dtype; so `error_b`.
-        confidence: How much is explained; `none`: look for a fault.
-        arithmetic_a: The choices for A in which both differ, as text; so `arithmetic_b`.
+        difference: The counts of differing elements, rows and columns, and the largest difference.
+        error_a: The error of A against float64, in ULPs of the dtype; `error_b` likewise.
+        confidence: How well the difference is explained; `none`: look for a fault.
+        arithmetic_a: The choices of A that differ from B's, as text; `arithmetic_b` likewise.
         explained: The share of the differing elements (`bits`) or of the difference (`values`).
-        unexplained: Rows, columns, groups or elements that the cause leaves as they are.
+        unexplained: Rows, columns, groups or elements that the cause does not explain.
         tried: The number of arithmetics that were tried.
     """
 
@@ -101,20 +101,20 @@ class Explanation(Model):
     error_a: Error | None = None
     error_b: Error | None = None
     confidence: Confidence
-    arithmetic_a: str = ""  # the choices in which both differ; empty unless explained
+    arithmetic_a: str = ""  # empty: no arithmetic explains the difference
     arithmetic_b: str = ""
     as_good: tuple[str, ...] = ()  # other choices for B that explain as much
-    explained: Finite = 0.0  # share: of the differing elements (bits), of the difference (values)
+    explained: Finite = 0.0  # from 0 to 1
     unexplained: tuple[Unexplained, ...] = ()
     tried: Count = 0
 
     @property
     def complete(self) -> bool:
-        """Whether a cause explains the difference and leaves no row, column, group or element."""
+        """Whether a cause explains the difference of all rows, columns, groups and elements."""
         return self.confidence is not Confidence.NONE and not self.unexplained
 
     def lines(self, names: tuple[str, str] = ("A", "B")) -> list[str]:
-        """Return the report: the difference, its place, its cause and what is left."""
+        """Return the lines of the report: difference, place, cause and the unexplained rest."""
         return [
             first if not place else f"  {first}" for place, first in enumerate(self._rows(names))
         ]
@@ -157,7 +157,7 @@ class Explanation(Model):
 
 
 class _Trial(NamedTuple):
-    """An arithmetic, the elements of A and B that it gives bit for bit, and its distances."""
+    """An arithmetic, masks of the elements of A and B that it gives exactly, and its distances."""
 
     arithmetic: Arithmetic
     a: torch.Tensor
@@ -167,7 +167,7 @@ class _Trial(NamedTuple):
 
 
 class _Cause(NamedTuple):
-    """The arithmetics of both results, and how much of their difference these explain."""
+    """The arithmetics of both results, and the share of the difference that they explain."""
 
     confidence: Confidence
     a: Arithmetic
@@ -177,7 +177,7 @@ class _Cause(NamedTuple):
 
 
 def same(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return where two tensors have the same bits, or are both NaN; 0.0 is -0.0."""
+    """Return a mask of the equal elements of two tensors; NaN equals NaN, and 0.0 equals -0.0."""
     left, right = left.float(), right.float()
     return (left == right) | (left.isnan() & right.isnan())
 
@@ -204,7 +204,7 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
 
 
 def error(result: torch.Tensor, reference: torch.Tensor) -> Error | None:
-    """Return how far a result lies from a float64 reference; none where nothing is finite."""
+    """Return a result's error against a float64 reference; None: no element is finite."""
     wide = result.double()
     finite = wide.isfinite() & reference.isfinite()
     about, limits = reference[finite], torch.finfo(result.dtype)
@@ -214,18 +214,18 @@ def error(result: torch.Tensor, reference: torch.Tensor) -> Error | None:
 
 
 def explain(a: Recording, b: Recording, computation: Computation | None = None) -> Explanation:
-    """Look for the arithmetic that turns one result of a computation into another.
+    """Look for two arithmetics that explain why two results of a computation differ.
 
     Args:
-        a: One result.
-        b: Another one of the same computation on the same inputs.
-        computation: How to repeat it; unless given, the one of its name in `COMPUTATIONS`.
+        a: The recording of a result.
+        b: The recording of another result of the same computation on the same inputs.
+        computation: How to repeat the computation; None: the entry in `COMPUTATIONS`.
 
     Raises:
-        UsageError: They are not results of one computation, or it cannot be repeated.
+        UsageError: The recordings are of different computations, or cannot be repeated.
     """
     _require_alike(a.header, b.header)
-    # Small tensors: the threads of several would wait on a busy machine.
+    # One thread: the tensors are small, and on a busy machine threads would wait.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -271,7 +271,7 @@ def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
 
 
 class _Search:
-    """All arithmetics of one computation, tried on some units of its result."""
+    """A search among the arithmetics of a computation, on some units of the results."""
 
     def __init__(self, a: Recording, b: Recording, computation: Computation | None) -> None:
         name, inputs = a.header.computation, {**a.inputs, **b.inputs}
@@ -292,7 +292,7 @@ class _Search:
         )
         try:
             units = computation.units(inputs)
-            # A computation that is not cut into parts is repeated whole: its units are elements.
+            # A computation without parts is repeated as a whole; its units are the elements.
             self.whole = units == 1
             first = computation.part(inputs, torch.arange(1))
             width = computation.run(first, self.usual, **self.parameters).numel()
@@ -315,7 +315,7 @@ class _Search:
         self.units = self.sample(min(1024, max(2 * _FEWEST, _TRIED // self.cost)))
 
     def sample(self, size: int) -> torch.Tensor:
-        """Return numbers of units, evenly spread; three in four differ, if so many do."""
+        """Return evenly spread units, about three quarters of them with differences."""
         wrong, right = self.differing.nonzero()[:, 0], (~self.differing).nonzero()[:, 0]
         more = min(len(wrong), max(size - len(right), size * 3 // 4))
         parts = [(wrong, more), (right, min(len(right), size - more))]
@@ -323,10 +323,10 @@ class _Search:
 
     @cached_property
     def trials(self) -> list[_Trial]:
-        """Every arithmetic whose kind comes near to either result."""
+        """The trials of all arithmetics whose kind comes near to one of the results."""
         some = self.computation.arithmetics(self.dtype, self.inputs)
-        # A kind that is far from both results without any error of summation stays far in all
-        # orders; so does a way to round partial sums that is far in one order.
+        # If a kind with exact sums is far from both results, each order of this kind is far, too;
+        # the same holds for a rounding of partial sums that is far in one order.
         for likened in (_kind, _accumulated):
             tried = [self._trial(choice) for choice in dict.fromkeys(map(likened, some))]
             near = {trial.arithmetic for trial in _nearest(tried, _NEAREST // 2, factor=10)}
@@ -341,13 +341,13 @@ class _Search:
         return _Trial(arithmetic, a, b, *(_distance(rounded, side) for side in sides))
 
     def result(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
-        """Return units of the result before the rounding to the result's dtype."""
+        """Return some units of the result before the rounding to the result's dtype."""
         part = self.computation.part(self.inputs, torch.arange(1) if self.whole else units)
         result = self.computation.run(part, arithmetic, **self.parameters)
         return result.reshape(-1, 1)[units] if self.whole else result.reshape(len(units), -1)
 
     def facts(self, cause: _Cause) -> dict[str, object]:
-        """Return the fields of the explanation that a cause fills."""
+        """Return the values of an Explanation's fields that describe a cause."""
         names = cause.a.unlike(cause.b)
         others = [
             other.words(names)
@@ -364,17 +364,17 @@ class _Search:
         }
 
     def by_pairs(self) -> _Cause | None:
-        """Return the simplest pair that gives both bit for bit, or else differs as both do."""
+        """Return the simplest pair of arithmetics that explains bits, or else values; or None."""
         kinds = dict.fromkeys(_kind(trial.arithmetic) for trial in self.trials)
         ranked = [
             *_nearest(self.trials, _NEAREST),
             *_nearest([*map(self._trial, kinds)], _NEAREST),
         ]
-        # Many orders give a short result: look at the one that gives the other result, too.
+        # Many orders give the same 16-bit result: also try each with sums in float32.
         twins = (replace(trial.arithmetic, accumulate="float32") for trial in ranked)
         ranked += map(self._trial, dict.fromkeys(twins))
         near = {trial.arithmetic: trial for trial in ranked if trial.far_a < math.inf}
-        # A few rows of many may be wrong each in a way of its own; so may a few elements.
+        # A few wrong rows or elements are too few for a pattern.
         rare = int(self.differing.sum()) < min(_FEWEST, len(self.a))
         if rare or int((~same(self.a, self.b)).sum()) < _FEWEST or not near:
             return None
@@ -389,13 +389,13 @@ class _Search:
         values, moved = torch.stack(rows) - rows[0], (b - a)[finite]
         left = torch.cdist(values + moved, values, compute_mode="donot_use_mm_for_euclid_dist")
         left = (left / moved.norm()) ** 2 if not bool((wrong & ~finite).any()) else left + math.inf
-        # Bits before values, few choices before many, and then what is not explained.
+        # The cost of a pair: bits before values, then the number of choices, then the rest.
         costs = dict[tuple[Arithmetic, Arithmetic], tuple[Confidence, int, float]]()
         for (p, first), (q, second) in itertools.product(enumerate(near), repeat=2):
             names = first.unlike(second)
             if float(missed[p, q]) <= 1 - _ENOUGH:
                 costs[first, second] = Confidence.BITS, len(names), float(missed[p, q])
-            # An order of summation can make a difference in choices that are small.
+            # Small choices change values as little as another order does: they explain no values.
             elif float(left[p, q]) <= 1 - _ENOUGH and not {*names} <= {*_SMALL}:
                 costs[first, second] = Confidence.VALUES, len(names), float(left[p, q])
         if not costs:
@@ -411,13 +411,13 @@ class _Search:
         return _Cause(confidence, first, second, 1 - costs[first, second][2], others)
 
     def by_size(self) -> _Cause | None:
-        """Return the nearest kind if another order or rounding of the same size can give both."""
-        # Tiles come in one order, which has no spread.
+        """Return the nearest kind if other orders or roundings can cause the difference's size."""
+        # Tiles have a single order, so that there is no scatter to measure.
         whole = [trial for trial in self.trials if trial.arithmetic.softmax == "whole"]
         if not whole:
             return None
         nearest = _kind(min(whole, key=lambda trial: trial.far_a).arithmetic)
-        # The largest differences, too: a fault may be in one row.
+        # Also look at the largest differences: a fault may be in a single row.
         apart = (self.b.double() - self.a.double()).nan_to_num(math.inf).abs().amax(1)
         units = torch.cat([self.units, apart.topk(min(_FEWEST, len(apart))).indices])
         reach = self.noise(nearest, units)
@@ -425,7 +425,7 @@ class _Search:
         low, high = ((centre + sign * reach).to(self.dtype).float() for sign in (-1, 1))
         a, b = self.a[units].float(), self.b[units].float()
         inside = (low <= a) & (a <= high) & (low <= b) & (b <= high)
-        # Where nearly all rows grow, or nearly all shrink, an epsilon or a scale differs.
+        # If nearly all rows grow, or nearly all shrink, an epsilon or a scale differs.
         before, after = (side.double().reshape(-1, self.shape[-1]) for side in (self.a, self.b))
         signs = ((after - before) * before).nansum(1).sign()
         signs = signs[signs != 0]
@@ -435,7 +435,7 @@ class _Search:
         return _Cause(Confidence.SIZE, nearest, nearest)
 
     def noise(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
-        """Return how far orders of summation and small roundings may move units of a result."""
+        """Return how much orders of summation and small roundings may change some units."""
         small = {field: getattr(self.usual, field) for field in _SMALL}
         family = [
             choice
@@ -447,12 +447,12 @@ class _Search:
         spread = torch.zeros_like(centre)
         for choice in family:
             spread = torch.maximum(spread, (self.result(choice, units) - centre).abs())
-        # Of one rounding, half a unit in the last place of float32.
+        # The error of one rounding: half a unit in float32's last place.
         unit = centre.abs() * torch.finfo(torch.float32).eps / 2
         return _SPREAD * torch.maximum(torch.maximum(spread, spread.median()), unit)
 
     def unexplained(self, cause: _Cause) -> Iterator[Unexplained]:
-        """Yield the rows, columns and groups, or else elements, that a cause does not explain."""
+        """Yield rows, columns and groups, or else elements, that a cause does not explain."""
         units = self.sample(min(len(self.a), max(_FEWEST, _CHECKED // self.cost)))
         moved = torch.full(self.a.shape, torch.nan, dtype=torch.float64)
         left = moved.clone()
@@ -483,7 +483,7 @@ class _Search:
     def _left(
         self, cause: _Cause, line: torch.Tensor, moved: torch.Tensor, left: torch.Tensor
     ) -> list[int]:
-        """Return lines where over half of the difference is left, by more than noise."""
+        """Return rows (columns, groups) with over half of the difference unexplained by noise."""
         of = int(line.max()) + 1
 
         def total(values: torch.Tensor) -> torch.Tensor:
@@ -504,20 +504,20 @@ class _Search:
 
 
 def _kind(arithmetic: Arithmetic) -> Arithmetic:
-    """Return the arithmetic without any error of summation."""
+    """Return an arithmetic with exact sums, otherwise the same."""
     return replace(arithmetic, order="exact", accumulate="float32", multiply_add="separate")
 
 
 def _accumulated(arithmetic: Arithmetic) -> Arithmetic:
-    """Return the arithmetic in the order of its kind, or in an order with parts to round."""
+    """Return an arithmetic with exact sums, or if partial sums are rounded, with blocks."""
     if arithmetic.accumulate == "float32":
         return _kind(arithmetic)
     return replace(arithmetic, order="blocks of 32")
 
 
 def _nearest(trials: list[_Trial], many: int, *, factor: float = 0.0) -> Iterator[_Trial]:
-    """Yield the trials next to A and next to B; a factor limits the distance to the first's."""
-    # Of kinds that give one result, such as both ways to round inputs that are short, the first.
+    """Yield the trials nearest to A and to B, at most `factor` times as far as the nearest."""
+    # Of arithmetics with the same distances, and so probably the same result, keep the first.
     kinds = {f"{trial.far_a:.6g} {trial.far_b:.6g}": trial for trial in reversed(trials)}
     trials = [*reversed(kinds.values())]
     for distance in (operator.attrgetter("far_a"), operator.attrgetter("far_b")):
@@ -533,7 +533,7 @@ def _index(number: int, shape: Iterable[int]) -> tuple[int, ...]:
 
 
 def _spread(units: torch.Tensor, many: int) -> torch.Tensor:
-    """Return so many of some units, evenly spread."""
+    """Return `many` of some units, evenly spread."""
     many = min(many, len(units))
     return units[torch.linspace(0, len(units) - 1, many).round().long()] if many else units[:0]
 
@@ -542,6 +542,6 @@ def _distance(left: torch.Tensor, right: torch.Tensor) -> float:
     apart = left.float() - right.float()
     if not bool(apart.isfinite().all()):
         apart = apart[right.float().isfinite()]
-    # Roots, so that no single row outweighs the rest.
+    # The norm of order 0.5, so that no single row outweighs the rest.
     size = float(torch.linalg.vector_norm(apart, ord=0.5, dtype=torch.float64))
     return size if math.isfinite(size) else math.inf

@@ -1,4 +1,4 @@
-"""A grid of inputs: its cells, what their seeds draw, and how and by whom results are judged."""
+"""Grids of inputs for numerics checks: cells, drawn inputs, and the judgement of results."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from contribbot.numerics.words import place_of, plain
 
 Value = TypeVar("Value")
 
-#: Axes that change how the same values are held, not which they are.
+#: Axes that change how values are stored, not the values.
 _HOLDING = frozenset({"dtype", "layout"})
-#: An error message may hold a tensor; a record need not.
+#: The longest message in a record, in characters, as a message may print a tensor.
 _LONGEST = 500
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of the values of a grid's axes.
+    """A combination of one value of each axis of a grid.
 
     Attributes:
-        name: The values as text, such as `float16 7x64 packed scale=100.0`.
+        name: All values as text, such as `float16 7x64 packed scale=100.0`.
         values: The values, by axis.
         texts: The values as text, by axis.
     """
@@ -56,7 +56,7 @@ class Cell:
 
 @dataclass
 class Findings:
-    """Results of the seeds of a cell; `failed`: why the cell ended before all seeds were judged."""
+    """The judged results of a cell; `failed`: why the test ended before all seeds were judged."""
 
     cell: Cell
     failed: str = ""
@@ -64,20 +64,20 @@ class Findings:
     digests: list[Digests] = field(default_factory=list)
 
     def judged_by(self, name: str, seed: int, *, inputs: str, references: str) -> None:
-        """Note inputs and references of a result; raise ValueError for a name's second result."""
+        """Note the digests for a result; raise ValueError if the seed judged the name before."""
         name = plain(name)
         if any((judged.result, judged.seed) == (name, seed) for judged in self.digests):
             raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
         self.digests.append(Digests(seed=seed, result=name, inputs=inputs, references=references))
 
     def overwritten(self, inputs: Iterable[str]) -> bool:
-        """Note the inputs that the last result overwrote; return whether there are any."""
+        """Note the inputs that the last computation overwrote; return whether there are any."""
         written = tuple(inputs)
         self.digests[-1] = self.digests[-1].model_copy(update={"written": written})
         return bool(written)
 
     def record(self, seeds: Iterable[int]) -> dict[str, object]:
-        """Return the fields of a `CellRecord`, without its test."""
+        """Return the fields of a `CellRecord` except `test`."""
         names = dict.fromkeys(output.name for output in self.outputs)
         of_each = ([output for output in self.outputs if output.name == name] for name in names)
         failed = self.failed or self._complaint()
@@ -91,7 +91,7 @@ class Findings:
         }
 
     def require_good(self) -> None:
-        """Fail if nothing was judged or a result is not good enough, naming the worst."""
+        """Raise AssertionError about the worst result, if it fails or nothing was judged."""
         __tracebackhide__ = True
         if complaint := self._complaint():
             raise AssertionError(complaint)
@@ -106,32 +106,32 @@ class Findings:
 
 
 def _badness(output: OutputRecord) -> tuple[bool | float, ...]:
-    """Order the results and seeds of a cell: first what could not be compared at all."""
+    """Return a sort key: a result that could not be compared is the worst."""
     return (bool(output.complaint) and not output.elements, *output.badness)
 
 
 def _over_seeds(outputs: list[OutputRecord]) -> OutputRecord:
-    """Return the worst seed's record of a result, with the counts of all."""
+    """Return the worst seed's record of a result, with the counts over all seeds."""
     relative = [output.max_rel for output in outputs if output.max_rel is not None]
     counts = ("elements", "mismatches", "non_finite", "vacuous")
     sums = {name: sum(getattr(output, name) for output in outputs) for name in counts}
     worst, why = max(outputs, key=_badness), [output.why_vacuous for output in outputs]
     if worst.kind == "exact" and not all(why):
-        # Zeros do not pass the other seeds: what is expected says where zero is right.
+        # For an exact result it is enough that one seed would not accept zeros.
         sums["vacuous"], why = 0, []
     more = {"max_rel": max(relative, default=None), "why_vacuous": next(filter(None, why), "")}
     return worst.model_copy(update={**sums, **more})
 
 
 class Draw:
-    """Draws the inputs of one seed of one cell, and judges the results.
+    """The parameter `draw` of a test: draws inputs for a seed of a cell, and judges results.
 
     The same calls in the same order draw the same values in every dtype (rounded), in
-    every layout and on every device; with another torch they may be others.
+    every layout and on every device; another release of torch may draw other values.
 
     Attributes:
-        seed: The seed.
-        device: Where tensors are put, and where results must lie.
+        seed: The number of the seed.
+        device: The device of drawn tensors, on which results must be, too.
     """
 
     def __init__(
@@ -162,8 +162,8 @@ class Draw:
         """Return the cell's value on an axis.
 
         Args:
-            name: The axis.
-            kind: Its type.
+            name: The name of the axis.
+            kind: The type that the value must have.
 
         Raises:
             LookupError: The grid has no such axis.
@@ -199,7 +199,7 @@ class Draw:
         dtype: torch.dtype | None = None,
         layout: str = "contiguous",
     ) -> torch.Tensor:
-        """Draw from a normal distribution.
+        """Return values drawn from a normal distribution.
 
         Args:
             *shape: The shape.
@@ -219,7 +219,7 @@ class Draw:
         dtype: torch.dtype | None = None,
         layout: str = "contiguous",
     ) -> torch.Tensor:
-        """Draw evenly from `low` to `high`; other arguments as for `normal`."""
+        """Return values drawn evenly from `low` to `high`; other arguments as for `normal`."""
         drawn = torch.rand(shape, generator=self._generator, dtype=torch.float64)
         return self.place(drawn * (high - low) + low, dtype=dtype, layout=layout)
 
@@ -231,14 +231,14 @@ class Draw:
         dtype: torch.dtype = torch.int64,
         layout: str = "contiguous",
     ) -> torch.Tensor:
-        """Draw integers from `low` to below `high`; other arguments as for `normal`."""
+        """Return integers drawn from `low` to below `high`; other arguments as for `normal`."""
         drawn = torch.randint(low, high, shape, generator=self._generator)
         return self.place(drawn, dtype=dtype, layout=layout)
 
     def place(
         self, values: torch.Tensor, *, dtype: torch.dtype | None = None, layout: str = "contiguous"
     ) -> torch.Tensor:
-        """Round values of your own to a dtype, move them to the device and lay them out.
+        """Return your values as an input: rounded to a dtype, on the device and in a layout.
 
         Args:
             values: The values, on the CPU.
@@ -257,12 +257,12 @@ class Draw:
         """Judge a result; the test fails after the last seed.
 
         Args:
-            name: What the result is called: `output`, `weights`, …
+            name: A name for the result: `output`, `weights`, …
             actual: A function that returns the result, the only place where the tree under
-                test runs; or the result, if nothing of the tree's Python made it. It gets a
-                clone of what it may overwrite.
-            reference: The same in float64 (complex128), on any device.
-            same_precision: The same from plain code in the result's dtype, on any device.
+                test runs; or the result, if no Python of the tree made the result. Give it
+                clones of inputs that it may overwrite.
+            reference: The right result in float64 (complex128), on any device.
+            same_precision: The result of plain code in the result's dtype, on any device.
 
         Raises:
             CannotJudgeError: The references can judge nothing, could come from the tree (a
@@ -286,16 +286,16 @@ class Draw:
     def judge_exact(self, name: str, actual: object, expected: torch.Tensor) -> None:
         """Compare a result bit by bit; the test fails after the last seed.
 
-        The expected tensor holds other values than zeros, or than one constant, in some seed: else
+        In one or more seeds, the expected tensor must hold more than zeros or one constant: else
         the cell shows nothing.
 
         Args:
-            name: What the result is called.
+            name: A name for the result.
             actual: As for `judge`.
             expected: The right result, of the same shape and dtype, on any device.
 
         Raises:
-            CannotJudgeError: What is expected is not finite, could come from the tree, or was
+            CannotJudgeError: The expected tensor is not finite, could come from the tree, or was
                 written to.
             ValueError: This seed has judged a result of this name.
         """
@@ -308,7 +308,7 @@ class Draw:
         self._findings.outputs.append(output)
 
     def _result(self, name: str, actual: object, *references: torch.Tensor) -> object:
-        """Note inputs and references, then compute the result, which may change neither."""
+        """Return the result; raise CannotJudgeError if inputs or references may be wrong."""
         if self._watch.ran:
             raise CannotJudgeError(
                 f"{name}: {self._watch.ran}, so that a reference could "
@@ -344,10 +344,10 @@ class Draw:
 
 
 class TreeWatch(ImportWatch):
-    """Notes the first function of the tree that a test runs beside the one that is judged.
+    """A watch for functions of the tree that a test runs outside the judged function.
 
-    Python's profiler tells of each Python function that starts in this thread. A function that
-    runs while a module is imported computes no reference, unless it gave the check a tensor.
+    Python's profiler reports each Python function that starts in this thread. A function that
+    runs during an import is no fault, unless the function gave the check a tensor.
     """
 
     def __init__(self, folders: Iterable[str] = (), imports: ImportWatch | None = None) -> None:
@@ -357,7 +357,7 @@ class TreeWatch(ImportWatch):
         self.ran = ""
 
     def compare_names(self, names: Mapping[str, object]) -> None:
-        """Note the numbers of a check's module that a module of the tree has as well."""
+        """Note the numbers in a check's module that a module of the tree has as well."""
         own = {*filter(is_telling, names.values())}
         for path, content in self._modules():
             for name, value in content.items():
@@ -365,14 +365,14 @@ class TreeWatch(ImportWatch):
                     self.numbers.setdefault(value, f"{path}: {name} is the same number")
 
     def _modules(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield the path and the names of each module of the tree."""
+        """Yield each imported module of the tree: its path and its names with values."""
         for module in [*sys.modules.values()]:
             content = getattr(module, "__dict__", {})
             if path := self.path(str(content.get("__file__") or "")):
                 yield path, {**content}
 
     def source(self, reference: torch.Tensor) -> str:
-        """Name a value of the tree's that a reference is made of alone; empty: there is none."""
+        """Return a value of the tree that a reference may be a copy of; empty: no such value."""
         if self.numbers and reference.numel() and not reference.is_complex():
             numbers = torch.tensor([*self.numbers], dtype=torch.float64)
             parts = (widened(reference[block]).cpu() for block in blocks(tuple(reference.shape)))
@@ -386,7 +386,7 @@ class TreeWatch(ImportWatch):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the body of a test, for one seed."""
+        """Watch the body of a test for one seed."""
         self.ran = self.gave
         with profiled(self._note if self.folders else None):
             yield
@@ -408,7 +408,7 @@ class TreeWatch(ImportWatch):
 
 
 def _equal(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
-    """Say whether a tensor has all values of a reference; one value may be equal by chance."""
+    """Return whether a tensor of two or more elements equals a reference."""
     if tensor.shape != reference.shape or tensor.numel() <= 1 or tensor.layout != torch.strided:
         return False
     return not tensor.is_meta and all(
@@ -418,7 +418,7 @@ def _equal(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
 
 
 class _Reporter(Protocol):
-    """The part of contribbot's pytest plugin that knows the tree, and takes cells."""
+    """The part of contribbot's pytest plugin that a grid uses."""
 
     folders: Sequence[str]
     imports: ImportWatch | None
@@ -426,24 +426,24 @@ class _Reporter(Protocol):
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None: ...
 
 
-#: A test; its first parameter is `draw`, others are pytest's to fill.
+#: A test function: the first parameter is `draw`, the others are pytest fixtures.
 Test = Callable[..., None]
 
 
 class Grid:
-    """Cells: every combination of the values of some axes.
+    """The cells of a check: every combination of the values of some axes.
 
     Args:
-        axes: The values of each axis, by its name. A mapping gives the values names:
+        axes: The values of each axis, by the axis's name. A mapping gives the values names:
             `{"mask": {"none": None, "causal": build_causal}}`. Values of the axes
-            `dtype`, `shape` and `layout` name themselves; others read `axis=value`.
-        seeds: How many, counted from 0; or which. Each is one random input a cell.
-        where: Which cells there are; None: all.
-        device: Where inputs go and results must lie: `cpu`, or `cuda`, which is ROCm's
-            name for its GPUs in torch as well.
+            `dtype`, `shape` and `layout` are shown alone; others are shown as `axis=value`.
+        seeds: The number of seeds, counted from 0, or the seeds. Each cell runs with each seed.
+        where: A function that says whether to keep a cell; None: keep all.
+        device: The device of inputs and results: `cpu`, or `cuda`, which is torch's name for
+            AMD's GPUs as well.
 
     Raises:
-        ValueError: There is no cell or no seed, or two of a name.
+        ValueError: There is no cell or no seed, or a name occurs twice.
     """
 
     def __init__(
@@ -464,13 +464,13 @@ class Grid:
         _require_distinct("seed", [str(seed) for seed in self.seeds])
 
     def each_cell(self, test: Test) -> Test:
-        """Make a pytest test of each cell; all seeds run before it fails.
+        """Return a pytest test with a case for each cell; all seeds run before a case fails.
 
         Args:
-            test: The function; its first parameter is named `draw`.
+            test: The test function; its first parameter must be named `draw`.
 
         Raises:
-            TypeError: It is not.
+            TypeError: The first parameter has another name.
         """
         parameters = [*inspect.signature(test).parameters.values()]
         if not parameters or parameters[0].name != "draw":
@@ -487,7 +487,7 @@ class Grid:
         kind = inspect.Parameter.KEYWORD_ONLY
         fixtures.setdefault("request", inspect.Parameter("request", kind))
         asked = [other.replace(kind=kind) for other in (parameters[0], *fixtures.values())]
-        # pytest reads the fixtures of a test there.
+        # pytest reads the names of fixtures from the signature.
         vars(run)["__signature__"] = inspect.Signature(asked)
         cells = [pytest.param(cell, id=cell.name) for cell in self.cells]
         return cast("Test", pytest.mark.parametrize("draw", cells)(run))
@@ -509,7 +509,7 @@ class Grid:
                 )
                 with watch.watching():
                     body(draw)
-        except BaseException as error:  # also a skip, which leaves the other seeds unseen
+        except BaseException as error:  # also a skip, after which the other seeds do not run
             findings.failed = f"{type(error).__name__}: {error}"
             raise
         finally:
@@ -519,7 +519,7 @@ class Grid:
 
 
 def _named(axis: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[str, object]]:
-    """Pair the values of an axis with their names."""
+    """Return pairs of name and value for the values of an axis."""
     if isinstance(values, Mapping):
         return [(plain(f"{axis}={name}"), value) for name, value in values.items()]
     return [(plain(_text(axis, value)), value) for value in values]

@@ -1,4 +1,4 @@
-"""Values that the tree gives a check while the check is imported; no torch here."""
+"""Note the values that the tree gives a check during the check's import, without torch."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Final, TypeGuard
 
-#: Python's profiler, as `sys.setprofile` takes it.
+#: A profile function as `sys.setprofile` takes one.
 Profiler = Callable[[FrameType, str, object], object]
-#: From here on float64 holds not every whole number.
+#: From this number on, float64 cannot represent every integer.
 _EXACT: Final = 2**53
 _TENSOR: Final = ("torch", "Tensor")
 
 
 class ImportWatch:
-    """Notes functions of the tree that return a tensor or numbers to code of another place.
+    """A watch for functions of the tree that return a tensor or number to code outside the tree.
 
-    Of the tree are the files that really lie in its folders: not those that an overlay links to.
+    A file belongs to the tree if its real path is in the tree, so not if an overlay links to it.
 
     Attributes:
-        gave: The first function that returned a tensor, and its file; empty: none did.
-        numbers: Each number that functions returned, and the first such function.
+        gave: The first function that returned a tensor, and its file; empty: no function did.
+        numbers: Each returned number, and the first function that returned the number.
     """
 
     def __init__(self, folders: Iterable[str] = ()) -> None:
@@ -45,7 +45,7 @@ class ImportWatch:
         outer = frame.f_back
         while outer is not None and not self.path(outer.f_code.co_filename):
             outer = outer.f_back
-        # A value that the tree makes for itself is no reference.
+        # A value that goes to other code of the tree is no reference.
         if outer is not None:
             return
         name = f"{path}: {frame.f_code.co_qualname}"
@@ -56,7 +56,7 @@ class ImportWatch:
                 self.gave = self.gave or f"{name} gave a tensor while the check was imported"
 
     def path(self, file: str) -> str:
-        """Return the path in the tree of a file, or nothing."""
+        """Return a file's path inside the tree; empty: the file is not in the tree."""
         if file not in self._paths:
             real = _real_path(file)
             roots = (root for root in self.folders if real.startswith(root))
@@ -66,13 +66,13 @@ class ImportWatch:
         return self._paths[file]
 
 
-#: Each cell asks for the files of all modules: some 2,000, at 20 µs each.
+#: Cached, as each cell asks for the files of some 2,000 modules, at 20 µs each.
 _real_path: Final = functools.cache(os.path.realpath)
 
 
 @contextlib.contextmanager
 def profiled(note: Profiler | None) -> Iterator[None]:
-    """Have Python's profiler call a function; None: nothing watches or slows what runs."""
+    """Set Python's profile function for a `with` block; None: run the block unprofiled."""
     before = sys.getprofile()
     sys.setprofile(note)
     try:
@@ -82,7 +82,7 @@ def profiled(note: Profiler | None) -> Iterator[None]:
 
 
 def _flat(value: object) -> Iterator[object]:
-    """Yield a value, or the values in lists, tuples and mappings."""
+    """Yield a value, or all values inside lists, tuples and dicts."""
     if isinstance(value, list | tuple | dict):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _flat(item)
@@ -91,5 +91,5 @@ def _flat(value: object) -> Iterator[object]:
 
 
 def is_telling(value: object) -> TypeGuard[float]:
-    """Say whether a value is a number that is not equal to others by chance, as 0 and 1 are."""
+    """Return whether a value is a number that is rarely equal by chance (not 0 or 1)."""
     return isinstance(value, int | float) and abs(value) < _EXACT and value not in {0, 1}

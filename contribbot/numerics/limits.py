@@ -1,4 +1,4 @@
-"""The error that a patch allows, as its `[[numerics]]` states it."""
+"""The error limits that a patch states in `[[numerics]]`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pydantic import BaseModel
 
 from contribbot.model.checks import Positive
 
-#: Set by the stage: `{"fudge": 2.0, "floor": 1e-6}`, or a floor for each dtype.
+#: The variable with the limits: `{"fudge": 2.0, "floor": 1e-6}`, or a floor for each dtype.
 VARIABLE: Final = "CONTRIBBOT_NUMERICS"
 
 
 class CannotJudgeError(Exception):
-    """A reference, or the limits, can judge nothing: the check is broken, not the code."""
+    """A reference or the limits cannot judge a result: the check is broken, not the code."""
 
-    #: Read by the child pytest: never the stated reason of a failure.
+    #: The pytest process reads this mark: such an error never counts as the stated reason.
     contribbot_broken = True
 
 
 class _Entry(BaseModel):
-    """The part of a `[[numerics]]` that is read here."""
+    """The keys of `[[numerics]]` in patch.toml that this module reads."""
 
     fudge: Positive
     floor: Positive | dict[str, Positive]
@@ -34,19 +34,19 @@ class _Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Limits:
-    """The error that is allowed.
+    """The largest allowed error of a result.
 
     Attributes:
-        fudge: How many times the same-precision reference's own error.
-        floor: The absolute error below which that error is not believed; one number,
-            or one for each dtype, by name (`float16`).
+        fudge: The largest ratio of a result's error to the same-precision reference's error.
+        floor: The least absolute error that is assumed for the reference; one number,
+            or a number for each dtype, by name (`float16`).
     """
 
     fudge: float
     floor: float | Mapping[str, float]
 
     def floor_for(self, dtype: str) -> float:
-        """Return the floor of a dtype, such as `bfloat16`."""
+        """Return the floor for a dtype, such as `bfloat16`."""
         if not isinstance(self.floor, Mapping):
             return self.floor
         if dtype not in self.floor:
@@ -56,7 +56,7 @@ class Limits:
 
     @classmethod
     def stated(cls, check: Path) -> Limits:
-        """Return a check's limits, of the variable or of the `patch.toml` beside its folder."""
+        """Return the limits from the variable, or else from the patch.toml of a check file."""
         text = os.environ.get(VARIABLE, "")
         try:
             entry = _Entry.model_validate(json.loads(text) if text else _beside(check))
@@ -70,7 +70,7 @@ class Limits:
 
 
 def _beside(check: Path) -> object:
-    """Read the entry of a check file from its patch."""
+    """Return the `[[numerics]]` entry of a check file in its patch.toml."""
     content = tomllib.loads((check.parent.parent / "patch.toml").read_text(encoding="utf-8"))
     for entry in content.get("numerics", ()):
         if entry["file"] == check.name:

@@ -1,4 +1,4 @@
-"""The result of one computation with all that it depends on, kept as safetensors."""
+"""Record the result of a computation with its inputs and settings in a safetensors file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from contribbot.numerics.tensors import digest, dtype_name, require_plain
 
 _KEY: Final = "contribbot"
 _PACKAGES: Final = ("torch", "triton", "pytorch-triton-rocm", "torchao")
-#: Settings below `torch.backends` that change results.
+#: Settings in `torch.backends` that change results.
 _SETTINGS: Final = (
     "cuda.matmul.allow_tf32",
     "cuda.matmul.allow_fp16_reduced_precision_reduction",
@@ -34,7 +34,7 @@ _SETTINGS: Final = (
 
 
 class TensorFacts(Model):
-    """Facts of a tensor without its values."""
+    """A tensor's dtype, shape and digest, without its values."""
 
     dtype: Line
     shape: Integers
@@ -42,7 +42,7 @@ class TensorFacts(Model):
 
 
 class RecordingHeader(Model):
-    """Facts of a recording beside its tensors."""
+    """The part of a recording that is not tensors."""
 
     format: Literal[1] = 1
     computation: Line
@@ -61,7 +61,7 @@ class Recording:
     Attributes:
         header: Computation, parameters, device, versions and settings; digests of all tensors.
         result: The result, of any shape.
-        inputs: The inputs by name; empty where the record keeps their digests alone.
+        inputs: The inputs by name; empty if the file has only their digests.
     """
 
     header: RecordingHeader
@@ -75,13 +75,13 @@ def recording(
     inputs: Mapping[str, torch.Tensor],
     **parameters: float,
 ) -> Recording:
-    """Return a result with its inputs, and what this machine computes with.
+    """Return a result with its inputs and the device, versions and settings of this machine.
 
     Args:
-        computation: A name in `COMPUTATIONS`, such as `linear`; or one of your own.
-        result: What it gave, on any device.
-        inputs: Its inputs by name: `linear` has `x` (…, K), `weight` (N, K) and perhaps `bias`.
-        **parameters: Numbers that it takes, such as `eps`.
+        computation: A name in `COMPUTATIONS`, such as `linear`, or the name of your computation.
+        result: The computation's result, on any device.
+        inputs: The inputs by name: `linear` has `x` (…, K), `weight` (N, K) and perhaps `bias`.
+        **parameters: The computation's numbers, such as `eps`.
 
     Raises:
         CannotJudgeError: Something is no dense tensor.
@@ -113,11 +113,11 @@ def record(
 
     Args:
         path: The file to write, such as `h200.safetensors`.
-        computation: As for `recording`, like all that follows.
+        computation: As for `recording`.
         result: See there.
         inputs: See there.
-        keep_inputs: Whether their values go into the file; their digests always do. One of the
-            two records that are explained must have them.
+        keep_inputs: Whether the inputs' values go into the file; digests always do. One of the
+            two recordings that `explain` compares must have the values.
         **parameters: See there.
 
     Raises:
@@ -134,7 +134,7 @@ def record(
 
 
 def read(path: Path) -> Recording:
-    """Read what `record` wrote; raise UsageError for what is no such record, or was changed."""
+    """Return the recording in a file; raise UsageError if the file has none, or was changed."""
     library = _safetensors("safetensors")
     try:
         with library.safe_open(path, "pt") as file:
@@ -173,7 +173,7 @@ def _safetensors(name: str) -> ModuleType:
 
 
 def _held(what: str, tensor: object) -> torch.Tensor:
-    """Return a tensor on the CPU, in memory of its own."""
+    """Return a copy of a dense, real tensor on the CPU."""
     plain = require_plain(what, tensor)
     if plain.is_complex():
         raise CannotJudgeError(f"{what} is complex: record its parts")
@@ -208,6 +208,6 @@ def _settings() -> dict[str, str]:
             for part in name.split("."):
                 value = getattr(value, part)
         except (AttributeError, RuntimeError):
-            continue  # not in this torch, or set in two ways that contradict each other
+            continue  # this torch lacks the setting, or it was set in contradictory ways
         settings[name] = str(value)
     return settings

@@ -1,4 +1,4 @@
-"""Tensors: how they lie in memory, seen block by block, widened, and as bits."""
+"""Functions on tensors: layouts in memory, blocks, conversion to float64, and bits."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import torch
 from contribbot.numerics.limits import CannotJudgeError
 from contribbot.numerics.words import place_of
 
-#: Elements that are widened at the same time: 32 MB in float64.
+#: The number of elements that are converted to float64 at a time: 32 MB.
 BLOCK: Final = 2**22
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-#: Bytes that a kernel may expect data to be aligned to.
+#: The alignment in bytes that a kernel may expect.
 _ALIGNMENT: Final = 16
-#: From this rank on, the last dimension but one counts heads.
+#: From this rank on, the second last dimension counts heads.
 _HEADS: Final = 3
 
-#: Slices of the first dimensions; the others are whole.
+#: Slices of the first dimensions; a block has the other dimensions whole.
 Block = tuple[slice, ...]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return a dtype's name without the module."""
+    """Return a dtype's name without `torch.`."""
     return str(dtype).removeprefix("torch.")
 
 
 def blocks(shape: tuple[int, ...], limit: int = BLOCK) -> Iterator[Block]:
-    """Cut a shape into blocks of at most `limit` elements, in order; an empty one has none."""
+    """Yield blocks of at most `limit` elements that cover a shape; an empty shape has none."""
     if math.prod(shape) <= limit:
         if math.prod(shape):
             yield ()
@@ -44,7 +44,7 @@ def blocks(shape: tuple[int, ...], limit: int = BLOCK) -> Iterator[Block]:
 
 
 def index_of(block_values: torch.Tensor, block: Block) -> tuple[int, ...]:
-    """Return the index in the whole of the first largest value (or True) in a block."""
+    """Return the index, in the whole tensor, of a block's first largest value (or True)."""
     ranked = block_values.to(torch.uint8) if block_values.dtype == torch.bool else block_values
     inside = torch.unravel_index(ranked.argmax(), block_values.shape)
     starts = [rows.start for rows in block] + [0] * (len(inside) - len(block))
@@ -52,9 +52,9 @@ def index_of(block_values: torch.Tensor, block: Block) -> tuple[int, ...]:
 
 
 def own_tensor(value: object) -> object:
-    """Return a tensor of a subclass as torch's own, which subtracts and compares as torch does.
+    """Return a tensor of a subclass as a plain torch.Tensor; return any other value unchanged.
 
-    What dispatches below Python's functions (`__torch_dispatch__`) is left as it is.
+    A subclass with `__torch_dispatch__` is returned unchanged, too.
     """
     if not isinstance(value, torch.Tensor) or type(value) is torch.Tensor or has_rules(value):
         return value
@@ -63,12 +63,12 @@ def own_tensor(value: object) -> object:
 
 
 def has_rules(tensor: torch.Tensor) -> bool:
-    """Say whether a tensor's type has rules of its own for what torch does with it."""
+    """Return whether a tensor's type overrides `__torch_dispatch__`."""
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def require_plain(what: str, tensor: object) -> torch.Tensor:
-    """Return a dense tensor whose values widen to float64; refuse all else."""
+    """Return a dense tensor that float64 can represent; raise CannotJudgeError for all else."""
     if not isinstance(tensor, torch.Tensor):
         raise CannotJudgeError(f"{what} is {type(tensor).__name__}, not a tensor")
     if tensor.layout != torch.strided or tensor.is_nested:
@@ -86,7 +86,7 @@ def require_plain(what: str, tensor: object) -> torch.Tensor:
 
 
 def require_finite(what: str, tensor: torch.Tensor) -> None:
-    """Refuse a reference that holds NaN or infinity."""
+    """Raise CannotJudgeError for a tensor with NaN or infinity."""
     for block in blocks(tuple(tensor.shape)):
         finite = torch.isfinite(widened(tensor[block]))
         if not bool(finite.all()):
@@ -95,7 +95,7 @@ def require_finite(what: str, tensor: torch.Tensor) -> None:
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a block in float64, or complex128."""
+    """Return a tensor in float64, or if complex, in complex128."""
     return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
@@ -106,7 +106,7 @@ def differing(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def digest(*tensors: torch.Tensor) -> str:
-    """Return 16 digits of a SHA-256 over dtypes, shapes and bits."""
+    """Return 16 digits of a SHA-256 of the dtypes, shapes and bits of tensors."""
     sha256 = hashlib.sha256()
     for tensor in tensors:
         sha256.update(f"{dtype_name(tensor.dtype)} {place_of(tuple(tensor.shape))}".encode())
@@ -116,7 +116,7 @@ def digest(*tensors: torch.Tensor) -> str:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """View a tensor as integers; a complex one as two for each element."""
+    """Return a tensor's bits as integers; a complex element has two."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     if plain.is_complex():
         plain = torch.view_as_real(plain)
@@ -124,17 +124,17 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
-    """Return a dense tensor's values in memory of their own, laid out as callers lay them out.
+    """Return a copy of a dense tensor in a layout that callers of kernels use.
 
-    Memory beside a view is filled with NaN (integers: their largest value), so that a
-    kernel that reads past its rows gives a result that cannot pass.
+    Memory around a view is filled with NaN (integers: the largest value), so that a
+    kernel that reads outside its rows gives a result that fails.
 
     Args:
         values: A dense tensor.
         layout: A name in `LAYOUTS`.
 
     Raises:
-        ValueError: There is no such layout, or the tensor has too few dimensions for it.
+        ValueError: There is no such layout, or the layout needs more dimensions.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"no layout {layout!r}; there are {', '.join(LAYOUTS)}")
@@ -148,7 +148,7 @@ def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def _guarded(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    """Return memory that no correct kernel reads; its contents spoil a result."""
+    """Return a new tensor full of NaN (integers: the maximum), so that a stray read shows."""
     memory = torch.empty(shape, dtype=like.dtype, device=like.device)
     if like.dtype == torch.bool:
         return memory.fill_(True)  # noqa: FBT003  a value to fill with
@@ -167,8 +167,8 @@ def _contiguous(values: torch.Tensor) -> torch.Tensor:
 
 
 def _packed(values: torch.Tensor) -> torch.Tensor:
-    """Lie between two neighbours in a packed projection, as Q, K and V do."""
-    # Of (…, heads, width) the heads are packed, of (rows, width) the columns.
+    """Return values in the middle of a packed tensor, as K between Q and V."""
+    # In (…, heads, width) the heads are packed, in (rows, width) the columns.
     dim = values.dim() - (2 if values.dim() >= _HEADS else 1)
     size, shape = values.shape[dim], [*values.shape]
     shape[dim] = 3 * size
@@ -180,15 +180,15 @@ def _wide_rows(values: torch.Tensor) -> torch.Tensor:
 
 
 def _shifted(values: torch.Tensor, by: int) -> torch.Tensor:
-    """Lie behind some elements at the start of the storage."""
+    """Return values that begin `by` elements after the start of the storage."""
     return _guarded((by + values.numel(),), values)[by:].view(values.shape).copy_(values)
 
 
-#: Each layout: the dimensions that it needs, and how it is made.
+#: For each layout: the least number of dimensions, and the function that makes a copy.
 LAYOUTS: Final[dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]]] = {
-    # Rows one after the other, at the start of their own memory.
+    # Rows one after the other, at the start of the storage.
     "contiguous": (0, _contiguous),
-    # The middle third of a packed tensor: of the heads (rank 3 and more), else of the columns.
+    # The middle third of a packed tensor: of the heads (rank 3 or more), or of the columns.
     "packed": (1, _packed),
     # The last two dimensions swapped in memory.
     "transposed": (2, lambda values: _contiguous(values.transpose(-1, -2)).transpose(-1, -2)),
@@ -200,6 +200,6 @@ LAYOUTS: Final[dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]]] = 
     "expanded": (1, lambda values: _contiguous(values[:1]).expand(values.shape)),
     # Contiguous, 64 bytes into the storage: aligned.
     "offset": (0, lambda values: _shifted(values, 4 * _ALIGNMENT // values.element_size())),
-    # Contiguous, one element into the storage: aligned to the element and no more.
+    # Contiguous, one element into the storage: aligned only to an element.
     "misaligned": (0, lambda values: _shifted(values, 1)),
 }
