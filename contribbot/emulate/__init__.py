@@ -1,11 +1,11 @@
-"""AMD machine code, executed on a processor by the vendor's description of each instruction.
+"""Execute AMD machine code on a processor, by the vendor's description of each instruction.
 
 The results follow AMD's documents, not a measured chip (docs/emulate.md). `compile_hip`,
-`compile_triton` and `load` give kernels, and `launch` executes one on arrays of this process;
-`device` puts an emulated GPU in the place of torch's `cuda`, and `run` does so for a program.
-Sizes are in bytes, work-items and workgroups. A kernel that breaks a rule raises `KernelError`,
-a call that does not fit `RequestError`, and where no result follows `NoResultError`: of these a
-gap of the model is an `UnmodelledError`. The root of all is `EmulatorError`.
+`compile_triton` and `load` return kernels, and `launch` executes a kernel on arrays of this
+process. `device` makes an emulated GPU torch's `cuda` in this process, and `run` in a program.
+Sizes are in bytes, work-items and workgroups. The base class of all errors is `EmulatorError`:
+`KernelError` for a kernel that breaks a rule, `RequestError` for a call that does not fit, and
+`NoResultError` where no result follows, among these `UnmodelledError` for a gap of the model.
 """
 
 from typing import Final
@@ -33,7 +33,7 @@ from contribbot.emulate.errors import (
 from contribbot.emulate.gpu import EmulatedGpu, active_gpu
 from contribbot.emulate.outcomes import OUTCOMES, LaunchRecord, TestRow
 
-#: The targets that are modelled.
+#: The targets that the emulator has a model of.
 TARGETS: Final = tuple(TABLES)
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""Backward passes of the emulated GPU, with the hooks of tensors and nodes.
+"""Run backward passes of the emulated GPU, with the hooks of tensors and nodes.
 
-torch's own engine wants a thread of the device for each GPU, and the emulated one has none.
+torch's engine wants a thread of the device for each GPU; the emulated GPU has no such thread.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _KEY: Final = "contribbot.emulate"
 
 @dataclass
 class Watches:
-    """The results of a node that have hooks or keep their gradient, by place among the results."""
+    """The hooks and the tensors that keep their gradient, by the number of a node's result."""
 
     hooks: dict[int, Mapping[int, Hook]] = field(default_factory=dict)
     retained: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
 
 
 def watches_of(node: graph.Node) -> Watches:
-    """Return the watches in a node's metadata."""
+    """Return the watches of a node, which are in the node's metadata."""
     metadata: dict[str, Watches] = getattr(node, "metadata")  # noqa: B009  torch's stub has a method there
     return metadata.setdefault(_KEY, Watches())
 
@@ -42,11 +42,11 @@ def run_backward(
     keep_graph: bool,
     create_graph: bool,
     inputs: Sequence[torch.Tensor | graph.GradientEdge] = (),
-    allow_unreachable: bool = False,  # noqa: FBT002  torch passes it by place
+    allow_unreachable: bool = False,  # noqa: FBT002  torch passes it by position
     *,
     accumulate_grad: bool,
 ) -> tuple[torch.Tensor | None, ...]:
-    """Do what `torch.autograd.graph._engine_run_backward` does, for graphs of the GPU too."""
+    """Run the backward pass of torch's `_engine_run_backward`, also for graphs of the GPU."""
     if not any(isinstance(each, torch.Tensor) and each.is_cuda for each in outputs):
         return _ENGINE(
             outputs,
@@ -66,7 +66,7 @@ def run_backward(
     for edge, gradient in zip(roots, gradients, strict=True):
         if gradient is not None:
             _add(arrived[edge.node], edge.output_nr, gradient)
-    # As in torch: where the pass goes on to another of the inputs, hooks do not see to this one.
+    # As in torch: hooks do not change the gradient of an input that leads to another input.
     ends = {edge.node for edge in asked}
     inner = {node for node in ends if ends & _dependants(_following(node)).keys()}
     before_hooks = dict[graph.Node, dict[int, torch.Tensor]]()
@@ -87,9 +87,9 @@ def run_backward(
                 if following is None:
                     continue
                 if gradient is not None:
-                    facts = following._input_metadata[place]  # noqa: SLF001  it has no other name
+                    facts = following._input_metadata[place]  # noqa: SLF001  no public name
                     shape = tuple(map(int, facts.shape))
-                    # The gradient of a broadcast operand is summed, of a converted one cast.
+                    # A broadcast operand's gradient is summed, a converted operand's cast.
                     _add(arrived[following], place, gradient.sum_to_size(shape).to(facts.dtype))
                 waiting[following] -= 1
                 if not waiting[following]:
@@ -125,14 +125,14 @@ def _following(node: graph.Node) -> list[graph.Node]:
 
 
 def _gradients(node: graph.Node, arrived: dict[int, torch.Tensor]) -> Gradients:
-    """Return the gradients of a node's inputs, after the node's hooks."""
+    """Return the gradients of a node's inputs, after the node's hooks have run."""
     if not arrived:
         return [None] * len(node.next_functions)
     outer: tuple[torch.Tensor | None, ...] = tuple(
         arrived[place]
         if place in arrived
         else torch.zeros(tuple(map(int, facts.shape)), dtype=facts.dtype, device=facts.device)
-        for place, facts in enumerate(node._input_metadata)  # noqa: SLF001  it has no other name
+        for place, facts in enumerate(node._input_metadata)  # noqa: SLF001  no public name
     )
     for hook in _node_hooks(node.register_prehook):
         outer = _replaced(hook(outer), outer)
@@ -140,7 +140,7 @@ def _gradients(node: graph.Node, arrived: dict[int, torch.Tensor]) -> Gradients:
         result: Gradients | torch.Tensor | None = node(*outer)
         inner = tuple(result) if isinstance(result, tuple) else (result,)
     else:
-        # A Python function returns something for each of its arguments, numbers too.
+        # A Python function returns a value for each argument, also for numbers.
         result = getattr(node, "apply")(*outer)  # noqa: B009  torch's stub lacks it
         each = result if isinstance(result, tuple) else (result,)
         needs: Sequence[bool] = getattr(node, "needs_input_grad")  # noqa: B009  torch's stub lacks it
@@ -154,7 +154,7 @@ def _gradients(node: graph.Node, arrived: dict[int, torch.Tensor]) -> Gradients:
 def _replaced(
     answer: object, before: tuple[torch.Tensor | None, ...]
 ) -> tuple[torch.Tensor | None, ...]:
-    """Return the gradients that a hook answers with; None: those before."""
+    """Return the gradients that a hook returns; if the hook returns None, the gradients before."""
     if answer is None:
         return before
     after = answer if isinstance(answer, tuple) else (answer,)
@@ -171,7 +171,7 @@ def _add(gradients: dict[int, torch.Tensor], place: int, gradient: torch.Tensor)
 
 
 def _accumulate(node: graph.Node, gradient: torch.Tensor | None) -> None:
-    """Add a gradient to that of a leaf, and call the hooks around the addition."""
+    """Add a gradient to the gradient of a leaf, and call the hooks around the addition."""
     variable: torch.Tensor | None = getattr(node, "variable", None)
     if variable is None or gradient is None:
         return
@@ -199,7 +199,7 @@ def _call_tensor_hooks(node: graph.Node, arrived: dict[int, torch.Tensor]) -> No
     watches = watches_of(node)
     hooks = watches.hooks
     if variable is not None:
-        hooks = {0: variable._backward_hooks or {}}  # noqa: SLF001  torch has no other name
+        hooks = {0: variable._backward_hooks or {}}  # noqa: SLF001  no public name
     for place, each in hooks.items():
         for hook in [*each.values()] if place in arrived else ():
             answer = hook(arrived[place])
@@ -213,7 +213,7 @@ def _call_tensor_hooks(node: graph.Node, arrived: dict[int, torch.Tensor]) -> No
 
 
 class _ProbeError(Exception):
-    """Carries the hooks of a node, which torch tells nobody, out of `register_hook`."""
+    """Carries a node's hooks out of `register_hook`: torch has no other way to the hooks."""
 
     def __init__(self, hooks: Mapping[int, Hook] | None) -> None:
         super().__init__()
@@ -221,18 +221,18 @@ class _ProbeError(Exception):
 
 
 def _probe(*_: object) -> None:
-    """Stand for a hook: registered at a node, it is refused together with the node's hooks."""
+    """A hook that `register_hook` does not register: the refusal carries the node's hooks."""
 
 
 def register_hook(hooks: dict[int, Hook] | None, hook: Hook) -> tuple[dict[int, Hook], object]:
-    """Do what torch's `_register_hook` does, which C++ calls with the hooks of a node."""
+    """Register a hook as torch's `_register_hook` does, which C++ calls with a node's hooks."""
     if hook is _probe:
         raise _ProbeError(hooks)
     return _REGISTER(hooks, hook)  # type: ignore[no-any-return, no-untyped-call]  # torch has no types
 
 
 def _node_hooks(register: Callable[[Hook], object]) -> list[Hook]:
-    """Return the hooks of a node that one of its methods registers."""
+    """Return the hooks that one of a node's methods for registration adds to."""
     try:
         register(_probe)
     except _ProbeError as found:

@@ -1,4 +1,4 @@
-"""AMD code objects, read or compiled: kernels, their descriptors and arguments, the line table."""
+"""Read or compile AMD code objects: kernels, their descriptors and arguments, the line table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from contribbot.emulate.errors import NoResultError, RequestError, UnmodelledErr
 from contribbot.emulate.outcomes import LaunchRecord
 from contribbot.emulator_host import INSTALL, ToolError, hip_code, triton_code
 
-#: The note that holds the metadata, in MessagePack (llvm.org/docs/AMDGPUUsage.html).
+#: The type of the note with the metadata, in MessagePack (llvm.org/docs/AMDGPUUsage.html).
 _METADATA: Final = 32
-#: e_flags' lowest byte (ELF::EF_AMDGPU_MACH_AMDGCN_* of LLVM's BinaryFormat/ELF.h).
+#: Targets by the lowest byte of e_flags (EF_AMDGPU_MACH_AMDGCN_* of LLVM's BinaryFormat/ELF.h).
 _MACHINES: Final = {
     0x3F: "gfx90a",
     0x4C: "gfx942",
@@ -70,33 +70,33 @@ class Metadata(_Listed):
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A kernel descriptor, 64 bytes at `NAME.kd`."""
+    """A kernel's descriptor: 64 bytes at the symbol `NAME.kd`."""
 
     group_segment: int  # bytes of LDS
-    private_segment: int  # bytes of scratch a lane
-    entry: int  # where the kernel begins, in the image
+    private_segment: int  # bytes of scratch for each lane
+    entry: int  # the offset in the image at which the kernel begins
     rsrc1: int
     rsrc2: int
     properties: int
 
     @property
     def round_modes(self) -> int:
-        """Rounding of float32, then of float16 and float64: two bits each; 0: nearest even."""
+        """Rounding of float32, then of float16 and float64: two bits each; 0: to nearest even."""
         return self.rsrc1 >> 12 & 15
 
     @property
     def flushes(self) -> tuple[bool, bool]:
-        """Whether subnormals are flushed to zero: of float32, and of float16 and float64."""
+        """Whether subnormals become zero: those of float32, and those of float16 and float64."""
         return not self.rsrc1 >> 16 & 3, not self.rsrc1 >> 18 & 3
 
     @property
     def saturates(self) -> bool:
-        """Whether overflow of FP8 and float16 ends at the largest number (FP16_OVFL)."""
+        """Whether overflow of FP8 and float16 gives the largest number (FP16_OVFL)."""
         return bool(self.rsrc1 >> 26 & 1)
 
     @property
     def odd_denormals(self) -> bool:
-        """Whether subnormals are flushed on one side of an operation only."""
+        """Whether subnormals become zero only as operands, or only as results."""
         return {self.rsrc1 >> 16 & 3, self.rsrc1 >> 18 & 3} - {0, 3} != set()
 
 
@@ -105,40 +105,40 @@ class Kernel:
     """A kernel of a code object, from `load`, `compile_hip` or `compile_triton`."""
 
     target: str  # such as `gfx942`
-    image: bytes = field(repr=False)  # the loaded bytes, from address 0 on
+    image: bytes = field(repr=False)  # the loaded bytes, from address 0
     descriptor: Descriptor
     metadata: Metadata
-    lines: LineTable = field(repr=False)  # empty: compiled without a line table
+    lines: LineTable = field(repr=False)  # empty: the code has no line table
     end: int  # the end of the kernel's code in the image
-    shared: int = 0  # bytes of LDS that every launch adds to those of the descriptor
-    ran: set[int] = field(default_factory=set)  # offsets of instructions that some launch ran
+    shared: int = 0  # bytes of LDS that every launch adds to the descriptor's
+    ran: set[int] = field(default_factory=set)  # offsets of executed instructions
     record: LaunchRecord = field(default_factory=LaunchRecord, repr=False)  # its owner's
 
     @property
     def name(self) -> str:
-        """The kernel's name in the source; C++ names are mangled."""
+        """The kernel's name in the source; a C++ name is mangled."""
         return self.metadata.name
 
 
 class LineTable:
-    """The line table: which address comes from which line of which file."""
+    """The line table of a code object: the file and line of each address."""
 
     def __init__(self, rows: Sequence[tuple[int, str]]) -> None:
         self._addresses = [address for address, _ in rows]
         self._places = [place for _, place in rows]
 
     def place(self, address: int) -> str:
-        """Return `folder/file:line`, or nothing."""
+        """Return the `folder/file:line` of an address; empty: unknown."""
         row = bisect.bisect_right(self._addresses, address) - 1
         return self._places[row] if row >= 0 else ""
 
     def at(self, address: int) -> str:
-        """Return `file:line`, or nothing."""
+        """Return the `file:line` of an address; empty: unknown."""
         return self.place(address).rpartition("/")[2]
 
     @property
     def places(self) -> frozenset[str]:
-        """The lines that instructions come from, each as `folder/file:line`."""
+        """The lines that have instructions, each as `folder/file:line`."""
         return frozenset(self._places)
 
 
@@ -223,11 +223,11 @@ def code_of(content: bytes) -> dict[str, tuple[object, ...]]:
     for section in elf.iter_sections():
         if section.name.startswith((".rodata", ".data")):
             data, first = bytearray(section.data()), section["sh_addr"]
-            for kernel in kernels.values():  # descriptors say where code begins
+            for kernel in kernels.values():  # zero the descriptors, which say where code begins
                 place = symbols[kernel.metadata.symbol]["st_value"] - first
                 if 0 <= place < len(data):
                     data[place : place + 64] = bytes(64)
-            constants[section.name] = bytes(data).strip(b"\0")  # more kernels, more descriptors
+            constants[section.name] = bytes(data).strip(b"\0")  # without zeroed descriptors
     return {
         symbol: (
             kernel.image[kernel.descriptor.entry : kernel.end],
@@ -240,7 +240,7 @@ def code_of(content: bytes) -> dict[str, tuple[object, ...]]:
 
 
 def _rows(content: bytes) -> Iterator[tuple[int, str]]:
-    """Return each address that begins a row of the line table, and its `folder/file:line`."""
+    """Yield the address of each row of the line table, with its `folder/file:line`."""
     elf = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(content))
     if not elf.has_dwarf_info():
         return
@@ -275,18 +275,18 @@ def compile_hip(
 
     Args:
         source: The text, or the path of a file.
-        target: Such as `gfx942`.
+        target: The target, such as `gfx942`.
         include: Folders for `#include`.
         defines: Macros, as `NAME` or `NAME=VALUE`.
         standard: The standard of C++.
-        torch: Whether torch's headers are needed.
+        torch: Whether the source needs torch's headers.
 
     Returns:
         The kernels of the source, by name (C++ names are mangled; `extern "C"` keeps them).
 
     Raises:
-        RequestError: It does not compile; the error names the line.
-        NoResultError: No compiler here knows the target.
+        RequestError: The source does not compile; the error names the line.
+        NoResultError: No compiler of this machine knows the target.
     """
     try:
         content = hip_code(
@@ -310,20 +310,20 @@ def compile_triton(
     """Compile a Triton kernel for a target.
 
     Args:
-        path: The file that defines it.
-        function: Its name there.
-        target: Such as `gfx942`.
+        path: The file that defines the kernel.
+        function: The kernel's name in the file.
+        target: The target, such as `gfx942`.
         signature: The type of each parameter, such as `*fp32:16` or `i32`, or `constexpr`.
         constants: The values of the constant parameters; a type is the string `tl.float32`.
-        num_warps: Waves of a workgroup.
-        num_stages: Stages of a loop's pipeline; None: as triton chooses for the target.
+        num_warps: The number of waves of a workgroup.
+        num_stages: The stages of a loop's pipeline; None: Triton's choice for the target.
 
     Returns:
-        The kernel. Its last arguments are pointers to scratch memory of triton's own: 0 will do.
+        The kernel. Its last arguments are pointers to Triton's scratch memory: pass 0.
 
     Raises:
-        RequestError: It does not compile.
-        NoResultError: This machine lacks triton or a compiler.
+        RequestError: The kernel does not compile.
+        NoResultError: This machine lacks Triton or a compiler.
     """
     try:
         content, shared = triton_code(

@@ -1,4 +1,4 @@
-"""Instructions, decoded by tinygrad's tables, which are made from AMD's own documents."""
+"""Decode instructions by the tables of tinygrad, which are made from AMD's documents."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Final, NamedTuple, Protocol
 from contribbot.emulate.errors import NoResultError, RequestError
 from contribbot.emulator_host import INSTALL
 
-#: The tables of each target. gfx90a and gfx942 are decoded as gfx950, whose set contains theirs.
-#: Those of rdna3 are of RDNA 3.5 (amdgpu_isa_rdna3_5.xml), which adds scalar floating point.
+#: The tables of each target. gfx90a and gfx942 use the tables of gfx950, which has their set, too.
+#: The tables of rdna3 are for RDNA 3.5 (amdgpu_isa_rdna3_5.xml), which adds scalar floats.
 TABLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("gfx90a", "gfx942", "gfx950"), "cdna"),
     **dict.fromkeys(("gfx1100", "gfx1150", "gfx1151", "gfx1152"), "rdna3"),
     "gfx1201": "rdna4",
 }
-#: Bytes of LDS of a workgroup (AddressableLocalMemorySize of LLVM's AMDGPU.td).
+#: The bytes of LDS of a workgroup (AddressableLocalMemorySize of LLVM's AMDGPU.td).
 LDS: Final[Mapping[str, int]] = {
     target: (160 if target == "gfx950" else 64) << 10 for target in TABLES
 }
@@ -34,12 +34,12 @@ class GpuModel(NamedTuple):
     lanes: int
     gib: int
     features: str = ""
-    registers: int = 1536  # of a SIMD, for each lane
-    granule: int = 24  # in which waves get registers
+    registers: int = 1536  # vector registers of a SIMD, for each lane
+    granule: int = 24  # the number in which waves get registers
 
 
-#: From LLVM's AMDGPUUsage (features) and AMDGPUBaseInfo.cpp (registers), and AMD's data sheets:
-#: half an MI250X, MI300X, MI355X, RX 7900 XTX, Radeon 890M, 8060S and 860M, RX 9070 XT.
+#: From LLVM's AMDGPUUsage (features) and AMDGPUBaseInfo.cpp (registers), and AMD's data sheets of
+#: half an MI250X, MI300X, MI355X, RX 7900 XTX, Radeon 890M, 8060S and 860M, and RX 9070 XT.
 FACTS: Final[Mapping[str, GpuModel]] = {
     "gfx90a": GpuModel((9, 0), 104, 64, 64, ":sramecc+:xnack-", 512, 8),
     "gfx942": GpuModel((9, 4), 304, 64, 192, ":sramecc+:xnack-", 512, 8),
@@ -50,9 +50,8 @@ FACTS: Final[Mapping[str, GpuModel]] = {
     "gfx1152": GpuModel((11, 5), 8, 32, 32, registers=1024, granule=16),
     "gfx1201": GpuModel((12, 0), 64, 32, 16),
 }
-#: Instructions of gfx90a where the tables, those of gfx950, have others or none (LLVM's
-#: VOP3PInstructions.td, VOP3Instructions.td and BUFInstructions.td), by the upper half of their
-#: first word.
+#: Instructions of gfx90a that the tables of gfx950 lack or decode as others, by the upper half of
+#: the first word (LLVM's VOP3PInstructions.td, VOP3Instructions.td and BUFInstructions.td).
 _GFX90A: Final = {
     **{
         0xD380 | int(line.split()[0]): f"V_MFMA_{line.split()[1]}"
@@ -75,16 +74,16 @@ _GFX90A: Final = {
     0xE0F8: "BUFFER_WBINVL1",
     0xE0FC: "BUFFER_WBINVL1_VOL",
 }
-#: Of the same form, which the tables know: V_FMA_F32, V_MFMA_F32_32X32X8_F16 and BUFFER_INV.
+#: Instructions of the same form in the tables: V_FMA_F32, V_MFMA_F32_32X32X8_F16, BUFFER_INV.
 _LIKE: Final = {0xD1: 0xD1CB, 0xD3: 0xD3CC, 0xE0: 0xE0A4}
 _VARIANT: Final = re.compile(r"_(E32|E64)$")
-_DPP16: Final = 250  # in place of the first source
-#: The same operand has other names in scalar and vector encodings.
+_DPP16: Final = 250  # the number in place of the first source
+#: An operand has other names in scalar and in vector encodings.
 _PLAIN: Final = {**{f"{kind}src{i}": f"src{i}" for kind in "sv" for i in (0, 1)}, "sdst": "vdst"}
 
 
 def check_target(target: str) -> None:
-    """Raise RequestError for a target that is not modelled."""
+    """Raise RequestError for a target without a model."""
     if target not in TABLES:
         raise RequestError(f"{target} is not modelled: {', '.join(TABLES)} are")
 
@@ -97,7 +96,7 @@ class _Inst(Protocol):
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand by the tables: its width in bits and its format, such as `F32`."""
+    """An operand in the tables: the width in bits and the format, such as `F32`."""
 
     bits: int
     format: str
@@ -105,7 +104,7 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Instruction:
-    """An instruction, wherever it stands: its fields as numbers, and the vendor's pseudo-code."""
+    """An instruction at any offset: the fields as numbers, and the vendor's pseudo-code."""
 
     decoded: _Inst
     name: str  # without `_E32` and `_E64`
@@ -121,7 +120,7 @@ class Instruction:
 
     @property
     def text(self) -> str:
-        """The instruction as in a listing, without modifiers."""
+        """The text of the instruction as in a listing, without modifiers."""
         inst = self.decoded
         if self.encoding.startswith("VOPD"):
             return repr(inst)
@@ -132,11 +131,11 @@ class Instruction:
         return f"{self.name.lower()} {words}".strip()
 
     def get(self, name: str, default: int = 0) -> int:
-        """Return a field's value, or a default where the encoding lacks the field."""
+        """Return the value of a field, or a default if the encoding lacks the field."""
         return self.fields.get(name, default)
 
 
-#: Decoded instructions, by their bytes: kernels of one source share most of their instructions.
+#: Decoded instructions by bytes: kernels of one source share most instructions.
 _decoded: Final[dict[tuple[str, bytes], Instruction]] = {}
 
 
@@ -151,15 +150,15 @@ def _module(name: str) -> ModuleType:
 
 @functools.cache
 def _by_name(table: str) -> Mapping[str, str]:
-    """Return the pseudo-code of each instruction, by its name without the encoding."""
+    """Return the pseudo-code of each instruction, by the name without the encoding."""
     texts = _module(f"runtime.autogen.amd.{table}.str_pcode").PCODE
     return {_VARIANT.sub("", op.name): text for op, text in texts.items()}
 
 
 def decode(image: bytes, offset: int, target: str) -> Instruction:
-    """Decode the instruction at a place of an image; ValueError: the tables know none."""
+    """Return the instruction at an offset of an image; ValueError: the tables have no such one."""
     table = target if target == "gfx90a" else TABLES[target]
-    # Its first word says how long it is, so that no other's bytes begin with those of another.
+    # The first word determines the size: no instruction begins with all bytes of another one.
     for size in (4, 8, 12, 16):
         known = _decoded.get((table, image[offset : offset + size]))
         if known is not None:
@@ -177,19 +176,19 @@ def decode(image: bytes, offset: int, target: str) -> Instruction:
 
 def _decode(data: bytes, table: str) -> Instruction:
     if table == "cdna" and data[2:4] != b"\xac\xd3":
-        # v_mfma_ld_scale_b32 alone is longer than 8 bytes; the decoder would take any instruction
-        # before an MFMA for it.
+        # Only v_mfma_ld_scale_b32 is longer than 8 bytes; given more, the decoder would take any
+        # instruction before an MFMA for it.
         data = data[:8].ljust(16, b"\0")
     try:
         inst = _module("renderer.amd").decode_inst(data, table)
     except ValueError:
-        # It leaves out the buffer instructions of RDNA.
+        # The decoder leaves out the buffer instructions of RDNA.
         forms = _module(f"runtime.autogen.amd.{table}.ins")
         buffer = getattr(forms, "MUBUF", None) or getattr(forms, "VBUFFER", None)
         if buffer is None or int.from_bytes(data[:4], "little") >> 26 != buffer.encoding.default:
             raise
         inst = buffer.from_bytes(data)
-    if table == "cdna" and inst.op.name.endswith("_XF32"):  # the tables take it for no MFMA
+    if table == "cdna" and inst.op.name.endswith("_XF32"):  # the tables decode it as no MFMA
         inst = _module(f"runtime.autogen.amd.{table}.ins").VOP3P_MFMA.from_bytes(data[:8])
     if table != "cdna" and type(inst).__name__ == "VOP3_SDST" and inst.src0.offset == _DPP16:
         # The tables lack this form: a compare of VOP3 with a source from another lane.
@@ -199,7 +198,7 @@ def _decode(data: bytes, table: str) -> Instruction:
         inst = form.from_bytes(data)
     fields = {}
     for name, field in inst._fields:
-        number = (inst._raw >> field.lo) & field.mask  # noqa: SLF001  it has no other name
+        number = (inst._raw >> field.lo) & field.mask  # noqa: SLF001  no public name
         first, _ = getattr(field, "_valid_range", (0, 0))  # of a register: v0 is 256
         fields[name] = (number + first) * getattr(field, "_align", 1)
     operands = {
@@ -211,14 +210,14 @@ def _decode(data: bytes, table: str) -> Instruction:
         return Instruction(inst, "VOPD", encoding, fields, operands, "")
     name = _VARIANT.sub("", inst.op.name)
     if name == "S_CVT_HI_F32_F16":
-        operands["src0"] = Operand(32, "B32")  # the tables have the half that it converts
+        operands["src0"] = Operand(32, "B32")  # the tables have the converted half
     texts = _module(f"runtime.autogen.amd.{table}.str_pcode").PCODE
     text = texts.get(inst.op) or _by_name(table).get(name, "")
     return Instruction(inst, name, encoding, fields, operands, text)
 
 
 def halves(instruction: Instruction, target: str) -> tuple[Instruction, Instruction]:
-    """Return the two instructions of a dual-issue one."""
+    """Return the two instructions of a dual-issue instruction."""
     table = TABLES[target]
     names = _module(f"runtime.autogen.amd.{table}.enum").VOPDOp
     given, results = instruction.fields, []
@@ -229,7 +228,7 @@ def halves(instruction: Instruction, target: str) -> tuple[Instruction, Instruct
             "vsrc1": given[f"vsrc{half}1"],
             "vdst": given[f"vdst{half}"],
         }
-        if half == "y":  # its destination is odd where the other's is even
+        if half == "y":  # the destination is odd if the other destination is even, and vice versa
             fields["vdst"] = 256 + (given["vdsty"] << 1 | (given["vdstx"] & 1 ^ 1))
         fields |= {"literal": given["literal"]} if "literal" in given else {}
         operands = dict.fromkeys(("src0", "src1", "vdst"), Operand(32, "F32"))

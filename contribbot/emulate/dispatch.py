@@ -1,4 +1,4 @@
-"""A launch: arguments into a kernel's argument buffer, workgroups into waves, results back."""
+"""Launch a kernel: pack the arguments, run the workgroups, and copy the results back."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 Dim: TypeAlias = "int | tuple[int, ...]"
 Xyz: TypeAlias = tuple[int, int, int]
-#: How often a launch runs with `bounds`: exactly, at both ends, and with results at some of each.
+#: The number of runs with `bounds`: one exact, one at each end, and others with a mix of ends.
 _RUNS: Final = 16
-#: How many registers a kernel may ask of its launch, by the descriptor's bit: buffer of scratch,
-#: dispatch, queue, arguments, number of the dispatch, flat scratch, size of scratch.
+#: The number of registers of each thing that a kernel may ask for, by the descriptor's bit: buffer
+#: of scratch, dispatch, queue, arguments, number of the dispatch, flat scratch, size of scratch.
 _ASKED: Final = (4, 2, 2, 2, 2, 2, 1)
-_SCRATCH_BITS: Final = 0b100001  # those that gfx90a finds its scratch by
+_SCRATCH_BITS: Final = 0b100001  # gfx90a finds scratch by these bits
 _POINTERS: Final = frozenset({"global_buffer", "dynamic_shared_pointer"})
 
 
 @dataclass(frozen=True)
 class Uninitialised:
-    """A tensor whose contents nobody wrote: reading it before the kernel has is a fault."""
+    """A tensor without contents: a kernel's read of a byte before a write is a fault."""
 
     tensor: torch.Tensor | NDArray[np.generic]
 
@@ -52,16 +52,16 @@ Argument: TypeAlias = (
 class Launched:
     """The effects of a launch; source lines are such as `file.hip:12`."""
 
-    lines: tuple[str, ...]  # whose instructions ran, in order
-    lane_instructions: int  # instructions times lanes, active or not
-    #: With `bounds`, by argument's name: which of its bytes differ between exact results of
-    #: instructions that AMD's documents bound by 1 ULP, and the ends of that bound.
+    lines: tuple[str, ...]  # the lines with executed instructions, in order
+    lane_instructions: int  # instructions times lanes, also inactive lanes
+    #: With `bounds`, by the argument's name: the bytes that differ within the 1 ULP that AMD's
+    #: documents allow to instructions.
     undetermined: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    #: With a shift by its width or more: the low bits count here, C++ leaves it undefined.
+    #: Lines with a shift by the width or more: the low bits count here, C++ leaves it undefined.
     wide_shifts: tuple[str, ...] = ()
-    #: With a word at no multiple of 4, or a half at an odd address: C++ leaves it undefined.
+    #: Lines with a word or half at an unaligned address: C++ leaves such an access undefined.
     unaligned: tuple[str, ...] = ()
-    #: With `trace`, by argument's name: the line that wrote each byte last, empty where none did.
+    #: With `trace`, by the argument's name: the line that wrote each byte last, or empty.
     writers: dict[str, NDArray[np.str_]] = field(default_factory=dict)
 
 
@@ -79,8 +79,8 @@ def _three(size: Dim, what: str) -> Xyz:
 class _Tensor(NamedTuple):
     """The storage that one or more tensors share."""
 
-    content: U8  # a view, written in the end
-    copy: U8  # what the kernel reads and writes
+    content: U8  # a view of the storage, which the launch writes at its end
+    copy: U8  # the bytes that the kernel reads and writes
     buffer: Buffer
 
 
@@ -96,27 +96,27 @@ def launch(
 ) -> Launched:
     """Execute a kernel for all workgroups of a grid.
 
-    Tensors are written in place, in the end: a launch that fails changes none.
+    Tensors are written in place at the end: a launch that fails changes no tensor.
 
     Args:
         kernel: A kernel, from `load`, `compile_hip` or `compile_triton`.
         grid: Workgroups along x, y and z.
         block: Work-items of a workgroup along x, y and z.
-        args: One for each argument that the source declares: tensors and arrays (of processors)
+        args: A value for each argument that the source declares: tensors and arrays (on the CPU)
             for pointers, numbers for the rest. A Python number takes the argument's size; bytes
-            are taken as they are (a struct).
-        shared: Bytes of LDS beyond what the kernel declares.
+            are passed as they are (a struct).
+        shared: Bytes of LDS in addition to those that the kernel declares.
         bounds: Run 15 times more, with results of `v_rcp`, `v_rsq`, `v_sqrt`, `v_exp` and `v_log`
-            at one end of their documented bound of 1 ULP, at the other, and some at each; and
-            report what depends on them.
+            at either end of their documented bound of 1 ULP, and with a mix of both ends; report
+            which bytes depend on these results.
         trace: Report which source line wrote each byte.
 
     Returns:
-        What it did. The tensors hold exact results.
+        The effects of the launch. The tensors hold exact results.
 
     Raises:
-        KernelError: The kernel does what it must not; the error names the source line.
-        UnmodelledError: It needs something that is not modelled.
+        KernelError: The kernel breaks a rule; the error names the source line.
+        UnmodelledError: The kernel needs a thing that the emulator has no model of.
         RequestError: The arguments do not fit.
     """
     if not isinstance(kernel, Kernel):
@@ -166,24 +166,24 @@ def _lines(kernel: Kernel, marks: NDArray[np.unsignedinteger]) -> tuple[str, ...
     return tuple(line for line in lines if line)
 
 
-#: A kernel's program, which stays compiled from one launch to the next.
+#: The program of a kernel, which stays compiled from one launch to the next.
 _program: Final = functools.lru_cache(maxsize=256)(Program)
 
 
 def location(kernel: Kernel, offset: int) -> SourceLocation:
-    """Return where in the source an instruction of a kernel that ran is."""
+    """Return the place in the source of an instruction that a launch has executed."""
     return _program(kernel).place(offset)
 
 
-#: A run extends its program, and its code and arguments have one address: one at a time.
+#: Runs take turns: a run extends its program, and its code and arguments have fixed addresses.
 _LOCK: Final = threading.RLock()
 
 
 class _Ran(NamedTuple):
-    """The ends of a launch's workgroups, and by word of the image their effects."""
+    """The tensors after a run, and the effects of the run by word of the image."""
 
     tensors: list[_Tensor]
-    changed: list[bool]  # whether the kernel wrote to each
+    changed: list[bool]  # whether the kernel wrote to each tensor
     hits: NDArray[np.uint64]
     notes: NDArray[np.uint8]
 
@@ -197,7 +197,7 @@ def _run(
     *,
     trace: bool,
 ) -> _Ran:
-    """Execute a kernel on copies of its tensors."""
+    """Execute a kernel on copies of the tensors."""
     tensors = dict[tuple[int, int], _Tensor]()
     with _LOCK:
         try:
@@ -220,7 +220,7 @@ def execute(
     *,
     watch: LaunchWatch | None = None,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Execute a kernel for all workgroups of a grid; return what `Launch.run` does."""
+    """Execute a kernel for all workgroups of a grid; return the result of `Launch.run`."""
     if shared < 0:
         raise RequestError(f"{kernel.name}: shared is {shared}: it must not be below 0")
     local = kernel.descriptor.group_segment + shared
@@ -249,11 +249,11 @@ def execute(
 
 
 def _check_limits(kernel: Kernel, block: Xyz, local: int) -> None:
-    """Raise KernelError for a workgroup that the kernel's bounds, or the GPU, do not allow."""
+    """Raise KernelError for a workgroup that the kernel's bounds or the GPU do not allow."""
     items, metadata, facts = int(np.prod(block)), kernel.metadata, FACTS[kernel.target]
     most, wanted = metadata.max_flat_workgroup_size, metadata.reqd_workgroup_size
     waves = -(-items // metadata.wavefront_size)
-    # A workgroup runs on one compute unit, or on the two that RDNA pairs (WGP_MODE).
+    # A workgroup runs on one compute unit, or on a pair of units of RDNA (WGP_MODE).
     simds = 4 if facts.lanes == 64 or kernel.descriptor.rsrc1 >> 29 & 1 else 2
     granule = facts.granule * facts.lanes // metadata.wavefront_size
     registers = max(1, -(-metadata.vgpr_count // granule)) * granule
@@ -276,7 +276,7 @@ def _check_limits(kernel: Kernel, block: Xyz, local: int) -> None:
 
 
 def _bytes(tensor: torch.Tensor | NDArray[np.generic], name: str) -> tuple[int, U8, int]:
-    """Return the address of a tensor's storage, its bytes, and where in them the tensor begins."""
+    """Return the address of a tensor's storage, the storage's bytes, and the tensor's offset."""
     if isinstance(tensor, np.ndarray):
         if not tensor.flags.c_contiguous:
             raise RequestError(f"{name}: an array must be contiguous")
@@ -299,7 +299,7 @@ def _pack(
     *,
     trace: bool,
 ) -> U8:
-    """Return the argument buffer; the tensors that were given are placed in memory."""
+    """Return the argument buffer, and add the tensors among the arguments to memory."""
     declared = declared_arguments(kernel)
     if len(args) != len(declared):
         raise RequestError(f"{kernel.name} takes {len(declared)} arguments, {len(args)} are given")
@@ -344,8 +344,8 @@ def declared_arguments(kernel: Kernel) -> list[code_object.Argument]:
 
 
 def argument_buffer(kernel: Kernel) -> U8:
-    """Return the empty argument buffer of a kernel."""
-    # LLVM loads three words as four, also the last three: a runtime allots more than it is asked.
+    """Return a kernel's argument buffer, filled with 0."""
+    # LLVM loads three words as four, also at the end: a runtime allots more bytes than needed.
     return np.zeros(-(-max(1, kernel.metadata.kernarg_segment_size) // 16) * 16, np.uint8)
 
 
@@ -355,12 +355,12 @@ def put(packed: U8, offset: int, raw: bytes) -> None:
 
 
 def _hidden(kernel: Kernel, packed: U8, grid: Xyz, block: Xyz, shared: int) -> None:
-    """Set what the runtime passes beside the declared arguments (code object 5 and 6)."""
+    """Write the arguments that the runtime adds to the declared ones (code object 5 and 6)."""
     dims = max([i + 1 for i in range(3) if grid[i] * block[i] > 1], default=1)
     hidden = {
         "hidden_grid_dims": dims,
         "hidden_dynamic_lds_size": shared,
-        # By these device code talks to the host (LLVM's AMDGPUUsage, code object metadata).
+        # Device code talks to the host by these (LLVM's AMDGPUUsage, code object metadata).
         "hidden_hostcall_buffer": HOST,
         "hidden_heap_v1": HOST,
     }
@@ -372,7 +372,7 @@ def _hidden(kernel: Kernel, packed: U8, grid: Xyz, block: Xyz, shared: int) -> N
 
 
 def _scalar(value: Argument, size: int, name: str) -> bytes:
-    """Return a number's bytes: of its own type, or a Python number's in the argument's size."""
+    """Return the bytes of a number: of its type, or for a Python number of the argument's size."""
     if isinstance(value, bytes):
         raw = value
     elif isinstance(value, np.generic):
@@ -391,7 +391,7 @@ def _scalar(value: Argument, size: int, name: str) -> bytes:
 
 
 def _registers(program: Program, block: Xyz) -> tuple[NDArray[np.uint32], list[int | None]]:
-    """Return each wave's 256 scalar registers and v0, and which take the workgroup's x, y and z."""
+    """Return each wave's 256 scalar registers and v0, and the registers for x, y and z."""
     # llvm.org/docs/AMDGPUUsage.html, initial kernel execution state.
     descriptor, lanes = program.kernel.descriptor, program.mode.lanes
     items = int(np.prod(block))
@@ -415,7 +415,7 @@ def _registers(program: Program, block: Xyz) -> tuple[NDArray[np.uint32], list[i
         place += size
     place = max(place, descriptor.rsrc2 >> 1 & 31)
     if program.mode.family == "rdna4":
-        # TTMP8 has the wave's number in its workgroup at bit 25.
+        # Bits 25 and up of TTMP8 have the number of the wave in its workgroup.
         initial[:, 116] = np.arange(len(item)) << 25
         return initial, [None, None, None]
     axes = [descriptor.rsrc2 >> (7 + axis) & 1 for axis in range(3)]

@@ -1,4 +1,4 @@
-"""Triton's driver of the emulated GPU: what Triton compiles for an AMD target is executed here."""
+"""Triton's driver for the emulated GPU: execute what Triton compiles for an AMD target."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ except ImportError as error:
         hint="python -m pip install 'triton>=3.6,<3.10'",
     ) from error
 
-#: How a Python number is passed, by Triton's type of the parameter; others are whole numbers.
+#: How a Python number is packed, by Triton's type of the parameter; others are whole numbers.
 _FLOATS: Final = {"fp16": "<e", "fp32": "<f", "f32": "<f", "fp64": "<d"}
-#: Of each target of this process: what Triton keeps of compiled kernels it keeps by device.
+#: The number of each target in this process, by which Triton caches compiled kernels.
 _NUMBERS: Final[dict[str, int]] = {}
 _CODE: Final = frozenset({".py", ".so", ".bc"})
 _WIDTH: Final = re.compile(r"[iu](\d+)$")
@@ -76,7 +76,7 @@ class _Source(Protocol):
 
 @dataclass(frozen=True)
 class TritonLaunch:
-    """A launch: Triton's compiled kernel, the grid, and the arguments, constants among them."""
+    """A launch: Triton's compiled kernel, the grid, and all arguments, also constants."""
 
     kernel: Kernel
     source: _Source
@@ -91,13 +91,13 @@ class TritonLaunch:
         execute(self.kernel, self.grid, block, self.packed, self.kernel.shared, watch=watch)
 
     def flat(self) -> Iterator[tuple[str, object, str]]:
-        """Yield type, value and name of each argument without constants, tuples flattened."""
+        """Yield type, value and name of each argument except constants; tuples are flattened."""
         for (name, kind), value in zip(self.source.signature.items(), self.args, strict=True):
             yield from _flat(kind, value, str(name))
 
 
 def as_stated(source: _Source, metadata: _CompiledMetadata) -> str:
-    """Return the text of the `[[compile]]` for a call."""
+    """Return the text of the `[[compile]]` entry for a call."""
     names, types = [*map(str, source.signature)], []
     for number, (name, kind) in enumerate(source.signature.items()):
         multiple = dict(source.attrs.get((number,), ())).get("tt.divisibility")
@@ -119,11 +119,11 @@ def _toml(value: object) -> str:
 
 
 class _Module(bytes):
-    """A code object that the emulated GPU has loaded: nothing has to be unloaded."""
+    """A code object that the emulated GPU has loaded, and that nobody has to unload."""
 
 
 def _keep_loaded() -> None:
-    """Spare a kernel of the emulated GPU Triton's finaliser (3.8): no driver may be active then."""
+    """Skip Triton's finaliser (3.8) for the emulated GPU's kernels: it needs an active driver."""
     unload: Callable[[object], None] | None = getattr(CompiledKernel, "__del__", None)
     if unload is None:
         return
@@ -139,7 +139,7 @@ _keep_loaded()
 
 
 class _Utils:
-    """The functions that Triton's runtime asks of a driver's C module."""
+    """The functions of a driver's C module that Triton's runtime calls."""
 
     def __init__(self, gpu: EmulatedGpu) -> None:
         self._gpu = gpu
@@ -147,7 +147,7 @@ class _Utils:
     def load_binary(
         self, name: str, content: bytes, shared: int, device: int
     ) -> tuple[_Module, Kernel, int, int, int]:
-        """Return a code object's kernel: its registers, spilled ones, and the most work-items."""
+        """Return module, kernel, vector and spilled registers, and the largest workgroup size."""
         del device
         record = self._gpu.record
         kernel = replace(load(content)[name], shared=shared, ran=set(), record=record)
@@ -175,7 +175,7 @@ class _Utils:
 
 
 def _flat(kind: object, value: object, name: str) -> Iterator[tuple[str, object, str]]:
-    """Yield type, value and name of a parameter's parts without constants, tuples flattened."""
+    """Yield type, value and name of a parameter's parts except constants; tuples are flattened."""
     if isinstance(kind, tuple):
         assert isinstance(value, tuple)  # noqa: S101  Triton has made both
         for place_, (inner, each) in enumerate(zip(kind, value, strict=True)):
@@ -191,7 +191,7 @@ def _flat(kind: object, value: object, name: str) -> Iterator[tuple[str, object,
 
 
 class TritonLauncher:
-    """The launcher of a compiled kernel."""
+    """Launches a compiled kernel on the emulated GPU."""
 
     def __init__(self, gpu: EmulatedGpu, src: _Source, metadata: _CompiledMetadata) -> None:
         self._gpu, self._source, self._metadata = gpu, src, metadata
@@ -214,14 +214,14 @@ class TritonLauncher:
         leave: Callable[[object], None] | None,
         *args: object,
     ) -> None:
-        """Launch the kernel for all workgroups of a grid, as Triton's runtime does."""
+        """Launch the kernel for all workgroups of a grid, as Triton's runtime asks."""
         if enter is not None:
             enter(launch_metadata)
         if x * y * z > 0:
             packed = self._packed(kernel, x * y * z, stream, args)
             launch = TritonLaunch(kernel, self._source, self._metadata, (x, y, z), packed, args)
             if not _BENCHMARK.dry:
-                assert kernel.target == self._target, kernel  # noqa: S101  another one's code
+                assert kernel.target == self._target, kernel  # noqa: S101  another target's
                 _BENCHMARK.chosen = False
                 gpu = self._gpu
                 gpu.count_launch(self._stated)
@@ -242,7 +242,7 @@ class TritonLauncher:
         for place_, (argument, each) in enumerate(zip(declared, given, strict=False)):
             put(packed, argument.offset, _raw(*each, place_))
         size, align = self._scratch
-        if size:  # the last argument is a pointer to it
+        if size:  # the last argument is a pointer to this memory
             allocate = _allocation._profile_allocator.get()  # noqa: SLF001  as Triton's launchers do
             address = _pointer(allocate(size * groups, align, stream), "the profiler's scratch")
             put(packed, declared[-1].offset, struct.pack("<Q", address))
@@ -252,8 +252,8 @@ class TritonLauncher:
 def _raw(kind: str, value: object, name: str, number: int) -> bytes:
     if kind.startswith("*"):
         return struct.pack("<Q", _pointer(value, f"argument {number} ({name})"))
-    assert isinstance(value, (int, float))  # noqa: S101  Triton took the type from it
-    if kind == "bf16":  # rounded to nearest even, as Triton's launchers do
+    assert isinstance(value, (int, float))  # noqa: S101  Triton knows the type from it
+    if kind == "bf16":  # rounded to nearest even, as in Triton's launchers
         return bytes(torch.tensor([value], dtype=torch.bfloat16).view(torch.uint8).tolist())
     if kind in _FLOATS:
         with np.errstate(over="ignore"):
@@ -264,7 +264,7 @@ def _raw(kind: str, value: object, name: str, number: int) -> bytes:
 
 
 def _pointer(value: object, name: str) -> int:
-    if isinstance(value, TensorWrapper):  # a tensor that stands for one of another type
+    if isinstance(value, TensorWrapper):  # a tensor with another type than the original
         value = value.base
     if value is None or isinstance(value, int):
         return value or 0
@@ -279,7 +279,7 @@ def _pointer(value: object, name: str) -> int:
                 f"{name} is a tensor of a real GPU ({value.device}): make it where the GPU is "
                 "emulated"
             )
-        if not is_pinned(value):  # in the words of Triton's own launchers
+        if not is_pinned(value):  # the message of Triton's own launchers
             raise ValueError(
                 f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name}"
             )
@@ -293,7 +293,7 @@ def _pointer(value: object, name: str) -> int:
 
 
 class _Benchmark:
-    """Has autotuning take the first configuration that can be launched: no time means anything."""
+    """Makes autotuning take the first configuration that can be launched, without times."""
 
     def __init__(self) -> None:
         self.dry = self.chosen = False
@@ -302,7 +302,7 @@ class _Benchmark:
     def __call__(
         self, call: Callable[[], object], *, quantiles: Sequence[float] | None = None, **_: object
     ) -> list[float] | float:
-        """Return a time that is longer than all before."""
+        """Return a time that is longer than all earlier times."""
         self._rank += 1
         if not self.chosen:
             self.dry = True
@@ -318,11 +318,11 @@ _BENCHMARK: Final = _Benchmark()
 
 
 def emulated_driver(gpu: EmulatedGpu) -> type[GPUDriver]:
-    """Return the driver of a GPU, for Triton's list of back ends."""
+    """Return the driver class of a GPU, for Triton's list of back ends."""
     target = gpu.target
 
     class EmulatedDriver(GPUDriver):  # type: ignore[misc]  # triton has no types
-        """The answers to the questions of Triton's runtime."""
+        """The driver that Triton's runtime asks about the emulated GPU."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -354,14 +354,14 @@ def emulated_driver(gpu: EmulatedGpu) -> type[GPUDriver]:
             return torch.empty(1, dtype=torch.int32)
 
         def clear_cache(self, cache: torch.Tensor) -> None:
-            """Do nothing: emulated times have no meaning."""
+            """Do nothing: emulated times mean nothing."""
 
     return EmulatedDriver
 
 
 @functools.cache
 def _release_key() -> str:
-    """Return how Triton's cache knows this release: by its files' sizes and times, not content."""
+    """Return a key of the installed Triton, by the sizes and times of its files."""
     root, facts = Path(triton.__file__).parent, [triton.__version__]
     for name in ("_C", "backends", "compiler", "language"):
         files = (path for path in sorted(root.glob(f"{name}/**/*.*")) if path.suffix in _CODE)
@@ -373,12 +373,12 @@ def _release_key() -> str:
 def triton_driver(gpu: EmulatedGpu) -> Iterator[None]:
     """Make the emulated GPU Triton's active GPU during a block."""
     config, before = driver, backends["amd"]
-    kept = config._default, config._active  # noqa: SLF001  they have no other name
+    kept = config._default, config._active  # noqa: SLF001  the attributes have no public name
     backends["amd"] = Backend(before.compiler, emulated_driver(gpu))
     config._default = config._active = None  # noqa: SLF001
     try:
         with (
-            # By which `triton.autotune(use_cuda_graph=True)` measures.
+            # `triton.autotune(use_cuda_graph=True)` measures with this function.
             mock.patch.object(triton.testing, "do_bench_cudagraph", _BENCHMARK),
             # Triton's own function reads 500 MB in each process.
             mock.patch.object(triton.runtime.cache, "triton_key", _release_key),

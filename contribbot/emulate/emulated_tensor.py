@@ -1,4 +1,4 @@
-"""Tensors of the emulated GPU: their contents lie in this process, and operators run here."""
+"""Tensors of the emulated GPU: their contents and their operators are in this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_ROOM: Final = re.compile(r"can't allocate memory: you tried to allocate (\d+
 _PIN: Final = torch.ops.aten._pin_memory.default  # noqa: SLF001  the operator's name
 
 
-#: Operators that change a tensor's storage: that of the GPU has none of its own.
+#: Operators that change a tensor's storage: a tensor of the GPU has no storage of its own.
 _STORAGE: Final = {torch.ops.aten.resize_, torch.ops.aten.resize_as_, torch.ops.aten.set_}
 
 
@@ -39,10 +39,10 @@ def _dispatch(
     args: tuple[object, ...] = (),
     kwargs: dict[str, object] | None = None,
 ) -> object:
-    """Run an operator on the processor, and give its results the device that they should have."""
+    """Run an operator on the processor, and return results on the device that torch expects."""
     del types
     kwargs = kwargs or {}
-    # In inference mode `Tensor.to` comes here itself, with the device by place.
+    # In inference mode, `Tensor.to` is dispatched whole, with the device as a positional argument.
     asked = kwargs.get("device", next((x for x in args if isinstance(x, DEVICE)), None))
     here = any(map(_is_ours, (*args, *kwargs.values())))
     ours = here if not isinstance(asked, DEVICE) else asked.type == "cuda"
@@ -58,7 +58,7 @@ def _dispatch(
         return made
     if key := _composite(func) or _python_kernel(func):
         with operators():
-            return func._op_dk(key, *args, **kwargs)  # noqa: SLF001  it has no other name
+            return func._op_dk(key, *args, **kwargs)  # noqa: SLF001  no public name
     if torch.Tag.inplace_view in func.tags:
         _reshape(func, args, kwargs)
     kernel: Callable[..., object] = _OF_GPUS.get(func, func)
@@ -76,14 +76,14 @@ def _dispatch(
         raise
     _note_writes(func, args, kwargs, made)
     written = _written(func)
-    if len(written) == 1:  # what is changed in place is returned as it was given
+    if len(written) == 1:  # an argument that is changed in place is itself the result
         place_ = written[0]
         return args[place_] if isinstance(place_, int) else kwargs[place_]
     return _wrapped(made) if ours else made
 
 
 def _product_of_type(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return a product whose last argument is the type in which it is computed."""
+    """Return a matrix product whose last argument is the type in which the product is computed."""
 
     def compute(*args: Any, **kwargs: object) -> torch.Tensor:
         *tensors, dtype = args
@@ -98,11 +98,11 @@ def _flash(
     value: torch.Tensor,
     dropout: float = 0.0,
     causal: bool = False,  # noqa: FBT002  torch's signature
-    _mask: bool = False,  # noqa: FBT002  the same
+    _mask: bool = False,  # noqa: FBT002  torch's signature
     *,
     scale: float | None = None,
 ) -> tuple[torch.Tensor | int, ...]:
-    """Do flash attention on the processor; sequence offsets and random state are empty."""
+    """Run flash attention on the processor; sequence offsets and random state are empty."""
     made: tuple[torch.Tensor, torch.Tensor] = _ATTENTION(
         query, key, value, dropout, causal, scale=scale
     )
@@ -111,12 +111,12 @@ def _flash(
 
 
 def _flash_backward(*args: torch.Tensor, scale: float | None = None) -> object:
-    """Give the gradients of flash attention, without the sequence offsets and the random state."""
+    """Return the gradients of flash attention; sequence offsets and random state are ignored."""
     return _ATTENTION_BACKWARD(*args[:6], *args[10:12], scale=scale)
 
 
 def _in_float32(operator: Callable[..., Sequence[object]], rounded: int) -> Callable[..., object]:
-    """Return an operator that computes short floats in float32, and so many results to round."""
+    """Return an operator that computes short floats in float32, and rounds the first results."""
 
     def compute(*args: Any) -> object:
         kind = next(each.dtype for each in args if isinstance(each, torch.Tensor))
@@ -131,15 +131,15 @@ def _in_float32(operator: Callable[..., Sequence[object]], rounded: int) -> Call
 
 
 def _histogram(x: torch.Tensor, *args: Any) -> torch.Tensor:
-    """Count whole numbers, too."""
+    """Return a histogram, also of whole numbers."""
     return torch.histc(x if x.is_floating_point() else x.double(), *args).to(x.dtype)
 
 
 _ATEN: Final = torch.ops.aten
 _ATTENTION: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001  an operator's name
-_ATTENTION_BACKWARD: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001  the same
-#: Operators that torch has for GPUs alone, or there in another precision, as the processor does
-#: their work.
+_ATTENTION_BACKWARD: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001  as above
+#: Replacements on the processor for operators that torch has only for GPUs, or computes there in
+#: another precision.
 _OF_GPUS: Final[Mapping[torch._ops.OpOverload, Callable[..., object]]] = {
     **{
         getattr(getattr(_ATEN, name), overload): _product_of_type(getattr(torch, name))
@@ -151,16 +151,16 @@ _OF_GPUS: Final[Mapping[torch._ops.OpOverload, Callable[..., object]]] = {
     _ATEN.native_layer_norm_backward.default: _in_float32(_ATEN.native_layer_norm_backward, 3),
     _ATEN.histc.default: _histogram,
     _ATEN._scaled_dot_product_flash_attention.default: _flash,  # noqa: SLF001  an operator's name
-    _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,  # noqa: SLF001  the same
+    _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,  # noqa: SLF001  as above
 }
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's has no types
-    """Sees every operator, those that make tensors for a device too."""
+    """The torch dispatch mode that sends every operator to `_dispatch`, also tensor factories."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # to be skipped by it, it would have to be imported
+        return False  # a mode that dynamo skips would have to import dynamo
 
     def __torch_dispatch__(
         self,
@@ -199,7 +199,7 @@ def _wrapped(value: object) -> object:
 
 @functools.cache
 def _written(func: torch._ops.OpOverload) -> tuple[int | str, ...]:
-    """Return which arguments an operator changes and returns: by place, or by name."""
+    """Return the arguments that an operator changes and returns, by position or by name."""
     schema = func._schema  # noqa: SLF001  torch documents it
     if not all(each.alias_info and each.alias_info.is_write for each in schema.returns):
         return ()
@@ -216,11 +216,11 @@ def _written(func: torch._ops.OpOverload) -> tuple[int | str, ...]:
 def _note_writes(
     func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object], made: object
 ) -> None:
-    """Keep which storages no operator has written to."""
+    """Update the storages that no operator has written to, after a call of an operator."""
     if func.overloadpacket in _EMPTY and isinstance(made, torch.Tensor):
         UNWRITTEN.add(made.untyped_storage())
         return
-    for place_, argument in enumerate(func._schema.arguments):  # noqa: SLF001  see above
+    for place_, argument in enumerate(func._schema.arguments):  # noqa: SLF001  as above
         if argument.alias_info and argument.alias_info.is_write:
             given = kwargs.get(argument.name, args[place_] if place_ < len(args) else None)
             for each in given if isinstance(given, (list, tuple)) else [given]:
@@ -231,12 +231,12 @@ def _note_writes(
 def _reshape(
     func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
-    """Give tensors the shape that an operator gives to their contents in place."""
+    """Give tensors the shape that an operator gives to the tensors' contents in place."""
     refused = NotEmulatedError(f"{func} of the emulated GPU is not modelled")
-    if func.overloadpacket in _STORAGE:  # a build of torch with CUDA would run its own
+    if func.overloadpacket in _STORAGE:  # torch's CUDA kernel would run
         raise refused
     try:
-        with torch._C._DisableTorchDispatch():  # noqa: SLF001  torch's own subclasses use it
+        with torch._C._DisableTorchDispatch():  # noqa: SLF001  torch's subclasses use it
             func(*args, **kwargs)
     except NotImplementedError as error:
         raise refused from error
@@ -244,24 +244,24 @@ def _reshape(
 
 @functools.cache
 def _composite(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
-    """Return the key of an operator that calls others: in inference mode they come here whole."""
-    key = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001  it has no other name
+    """Return the key of an operator that calls other operators; None: another operator."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001  no public name
     return key if func.has_kernel_for_dispatch_key(key) else None
 
 
 def _python_kernel(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
-    """Return the key under which somebody registered a Python kernel for GPUs."""
-    # torch's wheels for CUDA register kernels of their own, as for `bmm.dtype`.
+    """Return the key under which a library has registered a Python kernel for GPUs, or None."""
+    # torch's CUDA wheels register such kernels, too, for example for `bmm.dtype`.
     if func.namespace == "aten":
         return None
-    registered: set[str] = torch.library._impls  # noqa: SLF001  it has no other name
+    registered: set[str] = torch.library._impls  # noqa: SLF001  no public name
     found = (key for key, names in _names(func).items() if not registered.isdisjoint(names))
     return next(found, None)
 
 
 @functools.cache
 def _names(func: torch._ops.OpOverload) -> dict[torch._C.DispatchKey, list[str]]:
-    """Return how torch.library notes an operator's kernels, by dispatch key."""
+    """Return the names that torch.library gives to an operator's kernels, by dispatch key."""
     namespace, _, name = func._schema.name.partition("::")  # noqa: SLF001
     keys = torch._C.DispatchKey.CUDA, torch._C.DispatchKey.CompositeExplicitAutograd  # noqa: SLF001
     names = [f"{namespace}/{name}", f"{namespace}/{name}.{func._overloadname}"]  # noqa: SLF001
@@ -269,19 +269,19 @@ def _names(func: torch._ops.OpOverload) -> dict[torch._C.DispatchKey, list[str]]
 
 
 class EmulatedTensor(torch.Tensor):
-    """A tensor of the emulated GPU; `contents` holds its contents."""
+    """A tensor of the emulated GPU; `contents` is the processor's tensor with its contents."""
 
     contents: torch.Tensor
-    # Where no mode is: in threads that began before.
+    # For threads that began before the mode, and have no mode.
     __torch_dispatch__ = staticmethod(_dispatch)  # type: ignore[assignment]  # torch's stub
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001  as torch documents it
 
     @staticmethod
     def __new__(cls: type[EmulatedTensor], contents: torch.Tensor) -> EmulatedTensor:  # noqa: PYI034  it is no subclass's
-        """Wrap a tensor of the processor."""
+        """Return the GPU's tensor for a tensor of the processor."""
         if contents.layout is not torch.strided:
             raise NotEmulatedError(f"the emulated GPU has no {contents.layout} tensors")
-        # Never an inference tensor: in inference mode, too, it may be a view of one that is none.
+        # In inference mode, too, the tensor may be a view of a tensor that is no inference tensor.
         with torch.inference_mode(mode=False):
             made: EmulatedTensor = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001
                 cls,
@@ -296,7 +296,7 @@ class EmulatedTensor(torch.Tensor):
         return made
 
     def data_ptr(self) -> int:
-        """Return the tensor's address in the GPU's memory."""
+        """Return the address of the tensor in the GPU's memory."""
         if not self.contents.numel():
             return 0
         offset = self.contents.storage_offset() * self.contents.element_size()
@@ -308,7 +308,7 @@ class EmulatedTensor(torch.Tensor):
 
     @property
     def data(self) -> torch.Tensor:
-        """The tensor without its history."""
+        """The tensor without its autograd history."""
         found: torch.Tensor = torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]  # torch's stub
         return found
 
@@ -318,7 +318,7 @@ class EmulatedTensor(torch.Tensor):
         self.contents = value.contents if isinstance(value, EmulatedTensor) else value
 
     def register_hook(self, hook: Callable[[torch.Tensor], object]) -> object:
-        """Have a hook called with the gradient in backward passes."""
+        """Call a hook with the tensor's gradient in backward passes."""
         first = self._backward_hooks is None
         handle: object = super().register_hook(hook)  # type: ignore[no-untyped-call]  # torch has no types
         if first and self.grad_fn is not None:
@@ -326,7 +326,7 @@ class EmulatedTensor(torch.Tensor):
         return handle
 
     def retain_grad(self) -> None:
-        """Keep the gradient in backward passes."""
+        """Store the tensor's gradient in backward passes."""
         super().retain_grad()
         if self.grad_fn is not None:
             watches_of(self.grad_fn).retained[self.output_nr] = weakref.ref(self)
@@ -337,7 +337,7 @@ class EmulatedTensor(torch.Tensor):
         return elements
 
     def numpy(self, *, force: bool = False) -> NDArray[np.generic]:
-        """Return the tensor's elements if `force` is set."""
+        """Return the tensor's elements if `force` is set; else raise torch's error."""
         if not force:
             raise TypeError(
                 f"can't convert {GPU} device type tensor to numpy. Use Tensor.cpu() to copy the "
@@ -346,19 +346,19 @@ class EmulatedTensor(torch.Tensor):
         return self.contents.numpy(force=True)
 
     def is_pinned(self, device: object = None) -> bool:  # noqa: ARG002  torch's signature
-        """Say no: memory of a GPU is not pinned."""
+        """Return False: memory of a GPU is not pinned."""
         return False
 
     def __repr__(self, **_: object) -> str:  # type: ignore[override]  # torch's has a keyword
-        """Return what torch prints for a tensor of a GPU."""
+        """Return the text that torch prints for a tensor of a GPU."""
         return f"{repr(self.contents)[:-1]}, device='{GPU}')"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
-        """Return what a file of tensors has of a tensor of a GPU: its storage's tag says where."""
+        """Return the parts of the tensor for a file; the tag of the storage names the device."""
         if getattr(self, "_is_param", False):
             hooks: dict[int, object] = OrderedDict()
             parts = self.detach(), self.requires_grad, hooks
-            return torch._utils._rebuild_parameter, parts  # noqa: SLF001  as torch's own parameters
+            return torch._utils._rebuild_parameter, parts  # noqa: SLF001  as torch's parameters
         contents = self.contents.detach().requires_grad_(self.requires_grad)
         made: tuple[object, ...] = contents.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]  # torch's has no types
         return made
@@ -373,20 +373,20 @@ class EmulatedTensor(torch.Tensor):
 
 # --- Memory ----------------------------------------------------------------------------------
 
-#: Of each storage that has an address, by where it lies in this process.
+#: Storages with an address and their buffers, by the storage's address in this process.
 _PLACED: Final[dict[int, tuple[weakref.ref[torch.UntypedStorage], Buffer]]] = {}
-#: Storages of `torch.empty` that no operator has written to; kernels may have.
+#: Storages of `torch.empty` that no operator has written to; a kernel may have written to them.
 UNWRITTEN: Final[weakref.WeakSet[torch.UntypedStorage]] = weakref.WeakSet()
 _EMPTY: Final = {
     *(torch.ops.aten.empty, torch.ops.aten.empty_like, torch.ops.aten.empty_strided),
     *(torch.ops.aten.new_empty, torch.ops.aten.new_empty_strided),
 }
-#: Storages that are pinned: kernels may reach them.
+#: Pinned storages, which kernels may access.
 _PINNED: Final[weakref.WeakSet[torch.UntypedStorage]] = weakref.WeakSet()
 
 
 class Allocated:
-    """The storages of the emulated GPU: their bytes now, and the peak."""
+    """The storages of the emulated GPU: their bytes now, and the peak of their bytes."""
 
     def __init__(self) -> None:
         self.bytes = self.peak = 0
@@ -407,11 +407,11 @@ class Allocated:
         self.bytes -= size
 
     def reset_peak(self, *_: object) -> None:
-        """Begin a new maximum."""
+        """Begin a new peak at the present number of bytes."""
         self.peak = self.bytes
 
     def stats(self, *_: object) -> dict[str, int]:
-        """Return the statistics of torch's allocator that are known here."""
+        """Return the statistics of torch's allocator that the emulator knows."""
         return {
             f"{kind}_bytes.all.{name}": value
             for kind in ("allocated", "active", "reserved")
@@ -423,12 +423,12 @@ ALLOCATED: Final = Allocated()
 
 
 def storage_tag(storage: torch.UntypedStorage) -> str | None:
-    """Return the device of a storage for a file of tensors; None: another has to say."""
+    """Return the device of a storage for a file of tensors; None: the storage is not the GPU's."""
     return str(GPU) if storage in ALLOCATED else None
 
 
 def restored_storage(storage: torch.UntypedStorage, tag: str) -> torch.UntypedStorage | None:
-    """Return a storage of a file as the GPU's if it was one of a GPU; None: it was not."""
+    """Return a storage of a file as the GPU's if its tag names a GPU; None: no such tag."""
     if not tag.startswith("cuda"):
         return None
     ALLOCATED.add(storage)
@@ -438,16 +438,16 @@ def restored_storage(storage: torch.UntypedStorage, tag: str) -> torch.UntypedSt
 def rebuilt_tensor(
     storage: torch.TypedStorage, offset: int, size: Sequence[int], strides: Sequence[int]
 ) -> torch.Tensor:
-    """Return a tensor of a file; one of a restored storage of the GPU is the GPU's."""
+    """Return a tensor of a file: a tensor of the GPU if its storage is the GPU's."""
     made = _REBUILD(storage, offset, size, strides)
     return EmulatedTensor(made) if made.untyped_storage() in ALLOCATED else made
 
 
-_REBUILD: Final[Callable[..., torch.Tensor]] = torch._utils._rebuild_tensor  # noqa: SLF001  it has no other name
+_REBUILD: Final[Callable[..., torch.Tensor]] = torch._utils._rebuild_tensor  # noqa: SLF001  no public name
 
 
 def place(tensor: torch.Tensor) -> Buffer:
-    """Return the buffer of a tensor's storage; the storage keeps the buffer for life."""
+    """Return the buffer of a tensor's storage; the buffer lives as long as the storage."""
     storage = tensor.untyped_storage()
     host, size = storage.data_ptr(), storage.nbytes()
     known, buffer = _PLACED.get(host, (None, None))
@@ -463,13 +463,13 @@ def place(tensor: torch.Tensor) -> Buffer:
 
 
 def is_unwritten(buffer: Buffer) -> bool:
-    """Return whether a buffer comes from `torch.empty`, without a write of an operator."""
+    """Return whether a buffer is from `torch.empty`, and no operator has written to it."""
     storage = _storage(buffer)
     return storage is not None and storage in UNWRITTEN
 
 
 def mark_written(buffer: Buffer) -> None:
-    """Keep that a kernel has written to a buffer, where not each byte is watched."""
+    """Record that a kernel has written to a buffer whose bytes are not watched one by one."""
     if (storage := _storage(buffer)) is not None:
         UNWRITTEN.discard(storage)
 
@@ -486,12 +486,12 @@ def _forget(host: int, buffer: Buffer) -> None:
 
 
 def is_pinned(tensor: torch.Tensor) -> bool:
-    """Return whether a kernel may access a tensor of the processor."""
+    """Return whether a tensor of the processor is pinned: kernels may access the tensor."""
     return tensor.untyped_storage() in _PINNED
 
 
 def free_memory() -> int:
-    """Return how many bytes this machine has left."""
+    """Return the number of bytes of memory that this machine has free."""
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:

@@ -1,4 +1,4 @@
-"""The emulator's errors: faults of a kernel, gaps of the model, and calls that do not fit."""
+"""The errors of the emulator: faults of a kernel, gaps of the model, and calls that do not fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Fault = Literal[
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """A place in a kernel: its instruction, offset, and source line."""
+    """An instruction's place in a kernel: the text, the offset, and the source line."""
 
     kernel: str
     instruction: str
@@ -25,7 +25,7 @@ class SourceLocation:
 
 
 class EmulatorError(Exception):
-    """The root of the emulator's errors: a message of one line, and a hint at the next step."""
+    """The base class of the emulator's errors: a message of one line, and a next step."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -33,18 +33,18 @@ class EmulatorError(Exception):
 
 
 class RequestError(EmulatorError):
-    """A call does not fit: its target, an argument, or a source that does not compile."""
+    """A call does not fit: the target, an argument, or a source that does not compile."""
 
 
 class NoResultError(EmulatorError):
     """No result follows: this machine lacks a compiler, a package or memory."""
 
-    #: Read by contribbot's runner of checks: the failure shows nothing of the tree.
+    #: contribbot's runner of checks reads this attribute: the failure shows nothing of the tree.
     contribbot_broken: bool | str = True
 
 
 class UnmodelledError(NoResultError):
-    """No result follows: a kernel or a program needs a thing that the emulator does not have."""
+    """No result follows: a kernel or a program needs a thing that the emulator has no model of."""
 
     contribbot_broken = "unmodelled"
 
@@ -54,11 +54,11 @@ class UnmodelledError(NoResultError):
 
 
 class NotEmulatedError(UnmodelledError, NotImplementedError):
-    """A program asks the emulated GPU for an operation that the stand-in does not have."""
+    """A program needs an operation of torch's GPU that the emulated GPU does not have."""
 
 
 class KernelError(EmulatorError):
-    """A kernel breaks a rule: the `fault`, and the `place` of the instruction."""
+    """A kernel breaks a rule: `fault` names the rule, and `place` the instruction."""
 
     def __init__(self, fault: Fault, message: str, place: SourceLocation) -> None:
         super().__init__(f"{place}: {fault}: {message}")

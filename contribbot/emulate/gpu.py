@@ -1,4 +1,4 @@
-"""The emulated GPU of this process, and the record of the launches on it."""
+"""The emulated GPU of this process, and the record of its launches."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Final
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.outcomes import LaunchRecord, write_event
 
-#: The version of ROCm that is told: the one of torch 2.13's ROCm wheels.
+#: The version of ROCm that programs see: the version of torch 2.13's ROCm wheels.
 HIP: Final = "7.2.0"
 
 
 @dataclass
 class EmulatedGpu:
-    """A GPU that `device` has put in place, with the record of the launches on it."""
+    """The GPU that `device` emulates, with the record of its launches."""
 
     target: str
     record: LaunchRecord = field(default_factory=LaunchRecord)
     launches: int = 0
-    kernels: list[Kernel] = field(default_factory=list)  # that were loaded
-    calls: list[str] = field(default_factory=list)  # as a `[[compile]]` states each
-    #: Runs each launch in the place of `TritonLaunch.run`, and may look at memory around it.
+    kernels: list[Kernel] = field(default_factory=list)  # the kernels that were loaded
+    calls: list[str] = field(default_factory=list)  # each in the form of a `[[compile]]`
+    #: Runs each launch in place of `TritonLaunch.run`, and may look at memory before and after.
     observer: Callable[[object], None] | None = None
 
     def count_launch(self, call: str = "") -> None:
@@ -36,7 +36,7 @@ class EmulatedGpu:
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Be the GPU of this process for a `with` block."""
+        """Make this GPU the GPU of this process during a `with` block."""
         _in_place.append(self)
         try:
             yield
@@ -45,7 +45,7 @@ class EmulatedGpu:
 
     @contextlib.contextmanager
     def observed(self, observer: Callable[[object], None]) -> Iterator[None]:
-        """Have an observer run the launches of a `with` block."""
+        """Let an observer run the launches of a `with` block."""
         before, self.observer = self.observer, observer
         try:
             yield
@@ -57,5 +57,5 @@ _in_place: Final[list[EmulatedGpu]] = []
 
 
 def active_gpu() -> EmulatedGpu | None:
-    """Return the active emulated GPU of this process, or None."""
+    """Return the emulated GPU of this process; None: no GPU is emulated."""
     return _in_place[0] if _in_place else None

@@ -1,4 +1,4 @@
-"""The emulated GPU's memory: buffers of the processor, at addresses of its own."""
+"""The memory of the emulated GPU: buffers of the processor, with addresses of the GPU."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 from contribbot.emulate.errors import NoResultError
 
 U8: TypeAlias = NDArray[np.uint8]
-#: Addresses have 48 bits, and are dealt out in pages of 4 GiB.
+#: Addresses have 48 bits, and are given out in pages of 4 GiB.
 PAGE: Final = 32
 _PAGES: Final = 1 << (48 - PAGE)
-#: Where the running kernel's code object and arguments lie; 0 leads nowhere.
+#: The addresses of the running kernel's code object and arguments; no buffer is at 0.
 CODE, ARGUMENTS = 2 << PAGE, 4 << PAGE
-#: The address of arguments for which a HIP runtime would be needed; no buffer is there.
+#: The address for arguments that need a HIP runtime; no buffer has this address.
 HOST: Final = 6 << PAGE
 DISPATCH, QUEUE = HOST + (1 << 30), HOST + (2 << 30)
-#: By the address's quarter of that page.
+#: The unmodelled use of each quarter of the page at HOST.
 ABSENT: Final = (
     "what the host does for printf, assert and malloc",
     "a read of the dispatch packet",
     "a read of the queue",
 )
-_FIRST: Final = 8  # the first page of all others
-#: The fields of machine.hpp's Buffer.
+_FIRST: Final = 8  # the first page for all other buffers
+#: The fields of `Buffer` in machine.hpp.
 ROW: Final = (
     "base",
     "size",
@@ -50,32 +50,32 @@ class Buffer:
     host: int  # the address in this process
     size: int
     writable: bool = True
-    written: NDArray[np.bool_] | None = None  # the written bytes; None: all bytes
-    writers: NDArray[np.uint32] | None = None  # the writing instruction of each byte
+    written: NDArray[np.bool_] | None = None  # marks written bytes; None: all bytes
+    writers: NDArray[np.uint32] | None = None  # the instruction that wrote each byte last
     touched: NDArray[np.uint32] | None = None  # the last waves that wrote and read each byte
-    known: NDArray[np.bool_] | None = None  # the written bytes; reads of other bytes are hazards
+    known: NDArray[np.bool_] | None = None  # as `written`, but to note hazards
     base: int = 0
     row: int = 0
 
     @classmethod
     def of(cls, name: str, data: U8, *, writable: bool = True) -> Buffer:
-        """Return the buffer of an array, which the caller keeps."""
+        """Return the buffer of an array, which the caller must keep alive."""
         return cls(name, data.ctypes.data, data.size, writable)
 
 
 class Memory:
-    """Buffers a page (4 GiB) apart; an address is dealt out anew only after all others."""
+    """Buffers that lie a page (4 GiB) apart; an address is used again only after all others."""
 
     def __init__(self) -> None:
-        self.pages = np.zeros(_PAGES, np.uint16)  # which row's buffer lies there; 0: none
+        self.pages = np.zeros(_PAGES, np.uint16)  # the number of each page's buffer; 0: no buffer
         self.rows = np.zeros((_PAGES // 2, len(ROW)), np.uint64)
         self._buffers: dict[int, Buffer] = {}
         self._free = list(range(_PAGES // 2 - 1, 0, -1))
         self._next = _FIRST
-        self._lock = threading.RLock()  # a finaliser may run anywhere
+        self._lock = threading.RLock()  # a finaliser may run in any thread
 
     def add(self, buffer: Buffer, base: int = 0) -> int:
-        """Place a buffer, and return its address."""
+        """Place a buffer in memory, and return the address."""
         with self._lock:
             first = base >> PAGE or self._place(1 + (buffer.size >> PAGE))
             buffer.base, buffer.row = first << PAGE, self._free.pop()
@@ -95,7 +95,7 @@ class Memory:
             return buffer.base
 
     def _place(self, pages: int) -> int:
-        """Return the first page of a free range between free pages."""
+        """Return the first page of a free range that has a free page on both sides."""
         start, wrapped = self._next, False
         while True:
             if start + pages >= _PAGES:
@@ -111,7 +111,7 @@ class Memory:
             start += int(taken[-1]) + 1
 
     def remove(self, buffer: Buffer) -> None:
-        """Take a buffer away."""
+        """Remove a buffer from memory."""
         with self._lock:
             first = buffer.base >> PAGE
             self.pages[first : first + 1 + (buffer.size >> PAGE)] = 0
@@ -119,26 +119,26 @@ class Memory:
             self._free.append(buffer.row)
 
     def watch(self, buffer: Buffer, touched: NDArray[np.uint32] | None) -> None:
-        """Have waves' accesses to a buffer be noted in an array, or no longer."""
+        """Record the waves' accesses to a buffer in an array; None: stop the record."""
         buffer.touched = touched
         row = self.rows[buffer.row]
         row[ROW.index("touched")] = 0 if touched is None else touched.ctypes.data
         row[ROW.index("known")] = 0 if buffer.known is None else buffer.known.ctypes.data
 
     def changed(self, buffer: Buffer | None = None) -> bool:
-        """Return whether a kernel wrote to a buffer, or to any buffer."""
+        """Return whether a kernel wrote to a buffer; without a buffer: to any buffer."""
         return bool(self.rows[buffer.row if buffer else slice(None), _CHANGED].any())
 
     def forget_changes(self) -> None:
-        """Take all buffers for unwritten."""
+        """Mark all buffers as unchanged."""
         self.rows[:, _CHANGED] = 0
 
     def at(self, row: int) -> Buffer:
-        """Return a buffer by its number."""
+        """Return the buffer of a number."""
         return self._buffers[row]
 
     def find(self, address: int) -> Buffer | None:
-        """Return the buffer in whose pages an address lies."""
+        """Return the buffer whose pages contain an address; None: no buffer."""
         page = address >> PAGE
         return self._buffers.get(int(self.pages[page])) if 0 <= page < _PAGES else None
 

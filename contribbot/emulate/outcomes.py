@@ -1,4 +1,4 @@
-"""The outcome of each test on the emulated GPU, and the record of the launches on it."""
+"""The outcome of each test on the emulated GPU, and the errors that ended launches."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from contribbot.emulate.errors import Fault, KernelError, NoResultError, UnmodelledError
 
-#: The outcome of a test. A fault is the kernel's; `not modelled` and `too long` are no results.
+#: A fault is the kernel's; after `not modelled` and `too long` there is no result.
 TestOutcome = Literal["passed", "failed", "fault", "not modelled", "skipped", "too long"]
 OUTCOMES: Final[tuple[TestOutcome, ...]] = get_args(TestOutcome)
-#: Names the folder into which the processes of a program write.
+#: The variable that names the folder for the events of a program's processes.
 FOLDER: Final = "CONTRIBBOT_EMULATE_FOLDER"
 T = TypeVar("T")
-#: A tuple, of which JSON makes a list.
+#: A tuple, which is a list in JSON.
 Sequenced = Annotated[tuple[T, ...], Field(strict=False)]
 
 
 class ReportModel(BaseModel):
-    """A part of a report: its values are checked once and never change."""
+    """A part of a report, whose values are checked at construction and never change."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
 def as_utf8(text: str) -> str:
-    """Return text that UTF-8 can hold: names of files and messages may have other bytes."""
+    """Return a text that UTF-8 can represent: names of files and messages may have other bytes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -39,20 +39,20 @@ Text = Annotated[str, BeforeValidator(as_utf8)]
 class TestRow(ReportModel):
     """The outcome of one test, or of a program without tests."""
 
-    __test__ = False  # pytest would collect it
+    __test__ = False  # pytest must not collect the class
 
     test: Text
     outcome: TestOutcome
     seconds: float = 0.0
     kernel: str = ""
-    line: str = ""  # of the kernel's source: `file.py:12`
+    line: str = ""  # the line of the kernel's source: `file.py:12`
     instruction: str = ""
     fault: Fault | Literal[""] = ""
-    said: Text = ""  # the fault, the gap of the model, or the failure
+    said: Text = ""  # the message of the fault, the gap of the model, or the failure
 
 
 def line_of(text: str) -> str:
-    """Return a message as one line that is not too long for a report."""
+    """Return a message as one line that is short enough for a report."""
     return " ".join(text.split())[:1000]
 
 
@@ -72,7 +72,7 @@ def row_of(test: str, error: KernelError | NoResultError, seconds: float = 0.0) 
 
 
 def write_event(**facts: object) -> None:
-    """Append a line for the parent process, if there is one."""
+    """Append a line to the events for the parent process, if there is a parent process."""
     if folder := os.environ.get(FOLDER):
         number = os.open(Path(folder) / "events", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.write(number, json.dumps(facts).encode() + b"\n")
@@ -81,19 +81,19 @@ def write_event(**facts: object) -> None:
 
 @dataclass
 class LaunchRecord:
-    """The launches of one owner: errors that ended a launch, and whether any launch stored."""
+    """The launches of one owner: the errors that ended a launch, and whether any launch stored."""
 
-    stored: bool = False  # to a tensor
+    stored: bool = False  # whether a launch wrote to a tensor
     errors: list[KernelError | NoResultError] = field(default_factory=list)
 
     def add(self, error: KernelError | NoResultError) -> None:
         """Record the error that ended a launch, here and for the parent process."""
         self.errors.append(error)
-        # pytest tells the name to processes that a test starts, too.
+        # pytest sets this variable also for processes that a test starts.
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
         write_event(kind="untold", row=row_of(test, error).model_dump())
 
     def drain(self) -> list[KernelError | NoResultError]:
-        """Return the errors since the last call."""
+        """Return the errors since the last call of this method."""
         errors, self.errors[:] = [*self.errors], []
         return errors

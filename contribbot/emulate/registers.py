@@ -1,4 +1,4 @@
-"""The operands of an instruction's statements: the registers of one wave, and constants."""
+"""The operands of an instruction as C++: the registers of one wave, and constants."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from numpy.typing import NDArray
 from contribbot.emulate.decode import Operand
 from contribbot.emulate.pseudocode import NotModelledError
 
-#: The values of operands 240 to 248.
+#: The values of the operands 240 to 248.
 _FLOATS: Final = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)
 #: The values of the operands `src_shared_base` and `src_private_base`.
 APERTURES: Final = {235: 1 << 48, 237: 2 << 48}
 _UNREAD: Final = {233: "DPP8", 234: "DPP8"}
 _SCC, _LITERAL, VGPR = 253, 255, 256
-#: The first accumulation register, among a wave's vector registers.
+#: The first accumulation register among a wave's vector registers.
 ACCUMULATORS: Final = 256
-#: The number of register M0 by family; RDNA's other number is NULL.
+#: The number of the register M0 by family; on RDNA, the other of 124 and 125 is NULL.
 _M0: Final = {"cdna": 124, "rdna3": 125, "rdna4": 125}
 
 
 @dataclass(frozen=True)
 class FloatMode:
-    """The modes on which a kernel's instructions depend."""
+    """The target and the floating-point modes on which a kernel's code depends."""
 
     target: str
     family: str
-    lanes: int  # of a wave
-    ieee: bool  # a signalling NaN comes out of a minimum
-    clamp_nan: bool  # a clamp makes 0 of NaN
+    lanes: int  # the number of lanes of a wave
+    ieee: bool  # whether a minimum of a signalling NaN is NaN
+    clamp_nan: bool  # whether a clamp turns NaN into 0
     flush: frozenset[str]  # the types whose subnormals count as zero
-    saturates: bool = False  # FP8 and float16, where they overflow
+    saturates: bool = False  # whether overflow of FP8 and float16 gives the largest number
 
 
-#: Operations that a wave goes on behind, as machine.hpp counts them: vector memory, LDS, scalar
-#: memory (in any order), and flat ones, which are of the first two: a wait for both ends them.
+#: The kinds of operations for which a wave does not wait, as in machine.hpp: vector memory,
+#: LDS, scalar memory (unordered), and flat memory, which counts as both of the first two.
 VECTOR_MEMORY, LOCAL, SCALAR, FLAT = range(4)
 _ANY: Final = 0xFFFF
 
 
 @dataclass(frozen=True)
 class MemoryWaits:
-    """How many operations of each kind an instruction leaves unfinished; None: any number."""
+    """The number of unfinished operations of each kind after a wait; None: any number."""
 
     vector: int | None = None
     local: int | None = None
     scalar: int | None = None
-    stores: int | None = None  # those with a counter of their own
+    stores: int | None = None  # stores with a counter of their own
 
 
 class Registers:
@@ -61,22 +61,22 @@ class Registers:
     def __init__(self, mode: FloatMode, *lines: str) -> None:
         self.mode = mode
         self.lines = [*lines]
-        self.parameters: list[int] = []  # after the first, which depends on the place
+        self.parameters: list[int] = []  # all but the first parameter
         self.vectors = 1  # the number of vector registers
-        self.before: list[str] = []  # statements before the lanes' part
+        self.before: list[str] = []  # statements before the loop over lanes
         self.skipped = ""  # the condition of lanes that keep their values
-        #: Registers that it names, scalar ones first: at once, and those that a memory operation of
-        #: the kind `begins` writes when that ends.
+        #: The registers that the instruction names, scalar registers first: `uses` at once, and
+        #: `results` when the memory operation `begins` ends.
         self.uses, self.results = set[int](), set[int]()
         self.begins: int | None = None
         self.waits = MemoryWaits()
-        self.into_lds = self.arrives = False  # a load into LDS; at a barrier
-        self.stores = False  # a store with a counter of its own
-        self.doubt = ""  # why a fault at this instruction is no result
+        self.into_lds = self.arrives = False  # a load into LDS; arrival at a barrier
+        self.stores = False  # whether it begins a store with a counter of its own
+        self.doubt = ""  # why an error at this instruction is no result
 
     @property
     def code(self) -> str:
-        """The statements."""
+        """The statements as one text."""
         return "\n".join(self.lines)
 
     @property
@@ -87,15 +87,15 @@ class Registers:
 
     @property
     def bits(self) -> int:
-        """Return a bit for each register that it names, which others share: two kinds apart."""
+        """Return a mask with a bit for each named register; several registers share a bit."""
         numbers = self.uses | self.results
-        banks = 512 if self.mode.family == "cdna" else 256  # the halves of RDNA's share a bit
+        banks = 512 if self.mode.family == "cdna" else 256  # RDNA's halves share a bit
         places = {16 + n % banks % 48 if n >= VGPR else n // 2 % 16 for n in numbers}
         return sum(1 << place for place in places)
 
     @functools.cached_property
     def track(self) -> NDArray[np.uint16]:
-        """Return the registers and waits in the form of machine.hpp's `Track`."""
+        """Return the registers and waits in the form of `Track` in machine.hpp."""
         waits = self.waits.vector, self.waits.local, self.waits.scalar, self.waits.stores
         numbers = [
             len(self.uses),
@@ -111,19 +111,19 @@ class Registers:
         return np.array(numbers, np.uint16)
 
     def number(self, value: int) -> str:
-        """Return a parameter."""
+        """Add a parameter, and return the expression for the parameter."""
         self.parameters.append(value & (1 << 64) - 1)
         return f"op[{len(self.parameters)}]"
 
     def vgpr(self, number: int, *, late: bool = False, half: int | None = None) -> str:
         """Return a lane's part of a vector register; `late`: a memory operation's result.
 
-        An instruction that names one half of a register, 0 or 1, does not wait for the other.
+        An instruction that names one half of a register (0 or 1) does not wait for the other half.
         """
         return f"{self.vector(number, late=late, half=half)}[l]"
 
     def vector(self, number: int, *, late: bool = False, half: int | None = None) -> str:
-        """Return a vector register."""
+        """Return the expression for a vector register."""
         if number < 0:
             raise NotModelledError("a scalar register where a vector register is expected")
         self.vectors = max(self.vectors, number + 1)
@@ -131,13 +131,13 @@ class Registers:
         return f"v[{self.number(number)}]"
 
     def name_vector(self, number: int, *, late: bool = False, half: int | None = None) -> None:
-        """Note that a vector register is named: RDNA's high halves stand behind the low ones."""
+        """Record that a vector register is named; RDNA's high halves have numbers of their own."""
         halves = (0,) if self.mode.family == "cdna" else (0, 1) if half is None else (half,)
         named = self.results if late else self.uses
         named.update(VGPR + number + ACCUMULATORS * each for each in halves)
 
     def sgpr(self, number: int, *, late: bool = False) -> str:
-        """Return a scalar register; the null register holds 0."""
+        """Return the expression for a scalar register; the null register is 0."""
         m0 = number == _M0[self.mode.family]
         if number in {124, 125} and not m0:
             return "0u"
@@ -154,19 +154,19 @@ class Registers:
         return [self.set_sgpr(number + i, f"{code} >> {32 * i}") for i in (0, 1)]
 
     def set_mask(self, number: int, code: str) -> str:
-        """Return the statement that writes the bits of lanes."""
+        """Return the statement that writes a mask of lanes."""
         null = number in {124, 125} and self.mode.family != "cdna"
         return "" if null else f"set_mask(s, {self.mask(number)}, {code});"
 
     def mask(self, number: int) -> str:
-        """Return the number of the first scalar register with the bits of lanes."""
+        """Return the number of the first scalar register of a mask of lanes."""
         self.uses.update(range(number, number + self.mode.lanes // 32))
         return self.number(number)
 
     def read(
         self, number: int, operand: Operand, literal: int = 0, *, half: int | None = None
     ) -> str:
-        """Return the bits of a source operand: 16, 32 or 64 bits."""
+        """Return the expression for the bits of a source operand: 16, 32 or 64 bits."""
         if operand.bits > 64:
             raise NotModelledError(f"an operand of {operand.bits} bits")
         width = 64 if operand.bits > 32 else 16 if operand.bits == 16 else 32
@@ -194,6 +194,6 @@ class Registers:
         return f"u{width}({self.number(bits)})"
 
     def each(self, *lines: str, after: Sequence[str] = ()) -> None:
-        """Write statements that active lanes execute, between those before and after."""
+        """Write statements for each active lane, between `self.before` and `after`."""
         self.lines += ["{ const u64 x = mask(s, EXEC_);", *self.before]
         self.lines += ["EACH {", *lines, "}", *after, "}"]
