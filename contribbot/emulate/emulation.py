@@ -1,4 +1,4 @@
-"""An emulated AMD GPU in the place of this machine's: for a `with` block, and for a program."""
+"""Emulate an AMD GPU in place of this machine's GPU: for a `with` block, and for a program."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from contribbot.emulate.outcomes import (
 )
 from contribbot.emulator_host import INSTALL, AfterImport, ToolError, run_attached, run_hidden
 
-#: Python runs this text in each process that has its folder on the path, before the program.
+#: The text of a `sitecustomize.py` on Python's path, which each process runs before the program.
 _CUSTOMIZE: Final = """\
 import os, sys
 try:
@@ -46,7 +46,7 @@ except ImportError as error:
 start({target!r}, {folder!r})
 """
 _MISSING: Final = '{"kind": "error", "error": "its Python lacks the extra emulate (%s)"}'
-#: The answers of ROCm's programs to suites that ask them which GPU is there.
+#: The answers of ROCm's programs to test suites that ask these programs for the GPU.
 _ROCM_PROGRAMS: Final = {
     "rocminfo": "Agent 1\n  Name: {target}\n  Device Type: GPU\n  Compute Unit: {units}\n"
     "  Wavefront Size: {lanes}\n",
@@ -63,29 +63,29 @@ _NOT_HERE: Final = 3
 def device(target: str) -> Iterator[EmulatedGpu]:
     """Make an emulated AMD GPU the device `cuda` of torch and Triton, for a `with` block.
 
-    Tensors that are made for `cuda` inside are the emulated GPU's; Triton kernels that are
-    launched on them are compiled by Triton's AMD back end for the target, and their code objects
-    executed. torch.compile runs its function as it is.
+    Tensors that the block makes for `cuda` are the emulated GPU's. For Triton kernels that are
+    launched on these tensors, Triton's AMD back end compiles code objects for the target, which
+    the emulator executes. torch.compile runs its function as it is.
 
     Args:
-        target: Such as `gfx942`.
+        target: The target, such as `gfx942`.
 
     Yields:
-        The GPU, with the record of the launches on it.
+        The GPU, with the record of its launches.
 
     Raises:
-        RequestError: The target is not modelled, or another GPU is emulated already.
-        NoResultError: torch or triton is not installed, or of a version that is not known.
+        RequestError: The target has no model, or another GPU is emulated already.
+        NoResultError: torch or Triton is not installed, or has an unknown version.
     """
     check_target(target)
     _refuse_second()
     try:
-        # torch first: under `contribbot emulate` its import puts a GPU in place.
+        # torch comes first: under `contribbot emulate` its import emulates a GPU.
         importlib.import_module("torch")
     except ImportError as error:
         raise NoResultError(f"torch cannot be imported here: {error}", hint=INSTALL) from error
     _refuse_second()
-    from contribbot.emulate.torch_device import installed  # noqa: PLC0415  it imports torch
+    from contribbot.emulate.torch_device import installed  # noqa: PLC0415  imports torch
 
     gpu = EmulatedGpu(target)
     with installed(gpu), gpu.in_place():
@@ -103,7 +103,7 @@ class TargetRun(ReportModel):
     target: str
     exit_code: int = 0
     seconds: float = 0.0
-    launches: int = 0  # processes that launched a kernel
+    launches: int = 0  # the number of processes that launched a kernel
     error: str = ""  # why the program could not run on the target
     tests: Sequenced[TestRow] = ()
 
@@ -113,7 +113,7 @@ class TargetRun(ReportModel):
         return self.exit_code in {_INTERRUPTED, 128 + signal.SIGTERM}
 
     def count(self) -> Counter[str]:
-        """Return how many tests came to each outcome."""
+        """Return the number of tests with each outcome."""
         return Counter(row.outcome for row in self.tests)
 
 
@@ -135,16 +135,16 @@ def run(
 
     Args:
         program: The command, such as `["pytest", "tests"]` or `["script.py"]`.
-        targets: Such as `["gfx942", "gfx1201"]`.
+        targets: The targets, such as `["gfx942", "gfx1201"]`.
         quiet: Send the program's standard output to standard error.
-        started: Called with each target before its run.
+        started: A function that is called with each target before its run.
 
     Returns:
-        A row for each target, with a row for each test of pytest's. After an interruption the
+        A row for each target, with a row for each test of pytest. After an interruption, the
         remaining targets have no row.
 
     Raises:
-        RequestError: A target is not modelled, or no program is given.
+        RequestError: A target has no model, or no program is given.
         NoResultError: A package that the emulator needs is not installed.
     """
     for target in targets:
@@ -164,7 +164,7 @@ def run(
 
 
 def command_of(program: Sequence[str]) -> list[str]:
-    """Return the program's command; a name is looked for beside this Python first."""
+    """Return the program's command; a name is looked up next to this Python, then on PATH."""
     if not program:
         raise RequestError(
             "no program is given", hint="put it behind --: -- pytest tests/test_x.py"
@@ -183,7 +183,7 @@ def run_on_target(
     plugins: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> TargetRun:
-    """Run a command on a target; `plugins` are further ones of pytest's."""
+    """Run a command on a target, with further plug-ins of pytest, and return the outcome."""
     with tempfile.TemporaryDirectory(prefix="contribbot-emulate-") as temporary:
         folder = Path(temporary).resolve()
         (folder / "sitecustomize.py").write_text(
@@ -224,14 +224,14 @@ def with_events(ended: TargetRun, events: Path, program: str) -> TargetRun:
     kinds = Counter(line["kind"] for line in lines)
     tests = {line["row"]["test"]: line["row"] for line in lines if line["kind"] == "test"}
     untold = [line["row"] for line in lines if line["kind"] == "untold"]
-    for row in untold:  # also in processes that a test started, whatever the test made of it
+    for row in untold:  # also from processes that a test started, whatever the outcome of the test
         before = tests.get(row["test"])
         if before and before["outcome"] not in {"fault", "not modelled"}:
             tests[row["test"]] = {**row, "seconds": before["seconds"]}
     status = _INTERRUPTED if kinds["interrupted"] else ended.exit_code
     error = next((line["error"] for line in lines if line["kind"] == "error"), "")
     error = error or _shortfall(kinds, status)
-    # Without tests: the program as a whole, whatever it made of what came up in it.
+    # A program without tests has one row; an error on the GPU counts even if it was caught.
     if not tests and untold:
         tests = {program: {**untold[0], "test": program, "seconds": ended.seconds}}
     elif not tests and not error and not kinds["session"]:
@@ -243,7 +243,7 @@ def with_events(ended: TargetRun, events: Path, program: str) -> TargetRun:
 
 
 def _shortfall(kinds: Mapping[str, int], status: int) -> str:
-    """Return why a run says nothing of the target, or not all, from its events and exit status."""
+    """Return why a run has no result or not all results, from its events and exit status."""
     killed = status - 128 in signal.valid_signals()
     ended = f"signal {status - 128} ended it" if killed else f"it ended with status {status}"
     if status == 128 + signal.SIGKILL:
@@ -260,7 +260,7 @@ def _shortfall(kinds: Mapping[str, int], status: int) -> str:
 
 
 def exit_code(runs: Sequence[TargetRun]) -> int:
-    """Return 0 if all tests passed, 1 if one did not, 3 where no result follows, or 130."""
+    """Return 0: all tests passed, 1: a test failed, 3: no result follows, 130: interrupted."""
     counts = sum((run.count() for run in runs), Counter[str]())
     if any(run.interrupted for run in runs):
         return _INTERRUPTED
@@ -268,12 +268,12 @@ def exit_code(runs: Sequence[TargetRun]) -> int:
         return 1
     if counts["not modelled"] or counts["too long"] or any(run.error for run in runs):
         return _NOT_HERE
-    # Something that is no test: a warning that is an error, say, or coverage.
+    # The failure may be outside of tests, for example coverage or a warning as an error.
     return int(any(run.exit_code for run in runs))
 
 
 def obstacles(run: TargetRun) -> Iterator[tuple[str, str, int]]:
-    """Yield the faults and gaps of a run: outcome, message, and how many tests met each."""
+    """Yield the faults and gaps of a run: outcome, message, and number of tests."""
     found = Counter(
         (row.outcome, row.said) for row in run.tests if row.outcome in {"fault", "not modelled"}
     )
@@ -281,12 +281,12 @@ def obstacles(run: TargetRun) -> Iterator[tuple[str, str, int]]:
         yield outcome, said, number
 
 
-#: Holds the GPU to the end of the process.
+#: Keeps the GPU until the end of the process.
 _STACK: Final = contextlib.ExitStack()
 
 
 def _end() -> None:
-    """Note the emulator's error that ended the program, if one did, and take the GPU away."""
+    """Record the emulator's error that ended the program, if any, and remove the GPU."""
     error = getattr(sys, "last_value", None)
     if isinstance(error, NoResultError):
         LaunchRecord().add(error)
@@ -294,11 +294,11 @@ def _end() -> None:
 
 
 def start(target: str, folder: str) -> None:
-    """Emulate a target from torch's import to the program's end; the folder has `sitecustomize`."""
+    """Emulate a target from torch's import to the program's end; `folder` has `sitecustomize`."""
     write_event(kind="started")
 
     def begin(_torch: ModuleType) -> None:
-        # Once torch is there: it takes seconds to import, and not every process wants it.
+        # The import of torch takes seconds, and not every process needs torch.
         try:
             _STACK.enter_context(device(target))
         except Exception as error:  # noqa: BLE001  of any version of torch and triton

@@ -1,4 +1,4 @@
-"""Memory instructions as C++: which space, address, width and register."""
+"""Write memory instructions as C++: the space, address, width and registers."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ _DS_TWO: Final = re.compile(
     r"DS_(READ|LOAD|WRITE|STORE)_?(?:2|2ADDR_)(ST64_|STRIDE64_)?_?(B32|B64)$"
 )
 _SCALAR: Final = re.compile(r"S_(BUFFER_)?LOAD_(\w+)$")
-#: What machine.hpp calls the space that instructions of other names reach.
+#: The spaces of machine.hpp for instructions whose names begin otherwise.
 _SPACES: Final = {"BUFFER": "GLOBAL", "DS": "SHARED"}
-#: What an atomic operation leaves of the `old` value and its `value`. A minimum keeps what is no
-#: larger, also NaN, as the vendor's pseudo-code does.
+#: The result of an atomic operation on the memory's `old` value and the operand `value`. A minimum
+#: or maximum keeps `old` unless `value` is smaller or larger, also for NaN, as the vendor's text
+#: does.
 _ACTIONS: Final = {
     "ADD": "old + value",
     "SUB": "old - value",
@@ -70,7 +71,7 @@ _ATOMIC_TYPES: Final = {
 
 
 def write(writer: Registers, instruction: Instruction) -> bool:
-    """Write a memory instruction; return whether the instruction is a memory instruction."""
+    """Write a memory instruction; return False for an instruction of another kind."""
     name = instruction.name
     if found := _SCALAR.match(name):
         _scalar(writer, instruction, found[2], buffer=bool(found[1]))
@@ -89,7 +90,7 @@ def write(writer: Registers, instruction: Instruction) -> bool:
 
 
 def wait(writer: Registers, instruction: Instruction) -> None:
-    """Record the number of operations that an instruction waits for, or that must be counted."""
+    """Record the operations that an instruction waits for, or that it begins."""
     name, bits = instruction.name, instruction.get("simm16")
     cdna = writer.mode.family == "cdna"
     if name == "S_WAITCNT" and cdna:
@@ -118,7 +119,7 @@ def wait(writer: Registers, instruction: Instruction) -> None:
 
 
 def _begin(writer: Registers, name: str, *, loads: bool) -> None:
-    """Note the kind of a memory operation; the stores of RDNA are counted apart."""
+    """Record the kind of a memory operation; the stores of RDNA have a counter of their own."""
     space, counted = name.partition("_")[0], loads or writer.mode.family == "cdna"
     writer.stores = not counted and space != "DS"
     if space == "DS" or (space == "FLAT" and not counted):
@@ -172,7 +173,7 @@ def _local(writer: Registers, instruction: Instruction, offset: int) -> str:
 
 
 def _address(writer: Registers, instruction: Instruction) -> str:
-    """Return a lane's address; of a buffer, the part that its number of records bounds."""
+    """Return a lane's address; for a buffer, the offset that its number of records limits."""
     fields, family = instruction.fields, writer.mode.family
     space = instruction.name.partition("_")[0]
     if space == "DS":
@@ -184,7 +185,7 @@ def _address(writer: Registers, instruction: Instruction) -> str:
         offset = writer.number(fields.get("ioffset", fields.get("offset", 0)))
         return offset + (f" + {writer.vgpr(vector - VGPR)}" if fields.get("offen") else "")
     base = fields.get("saddr", 124)
-    # A flat instruction has no scalar base: CDNA encodes 0 there, and RDNA its null.
+    # A flat instruction has no scalar base: CDNA encodes 0 for it, and RDNA its null register.
     scalar = space != "FLAT" and base != (127 if family == "cdna" else 124)
     if "ioffset" in fields:
         imm = _signed(fields["ioffset"], 24)
@@ -203,13 +204,13 @@ def _address(writer: Registers, instruction: Instruction) -> str:
 
 
 def _data(instruction: Instruction, *names: str) -> int:
-    """Return the first register of the first field that an instruction has."""
+    """Return the first register of the first of these fields that an instruction has."""
     first = next(instruction.fields[name] for name in names if name in instruction.fields)
     return first - VGPR + (ACCUMULATORS if instruction.get("acc") else 0)
 
 
 def _reached(instruction: Instruction, name: str, address: str, loaded: list[str]) -> list[str]:
-    """Declare an address; beyond its records a buffer reads as 0 and drops writes: no fault."""
+    """Return C++ for an address; past a buffer's end, loads give 0 and stores do nothing."""
     lines = [f"u64 {name} = {address};"]
     if instruction.name.startswith("BUFFER"):
         zero = " = ".join([*loaded, "0;"]) if loaded else ""
@@ -218,12 +219,12 @@ def _reached(instruction: Instruction, name: str, address: str, loaded: list[str
 
 
 def _resource(writer: Registers, instruction: Instruction) -> None:
-    """Declare where a buffer begins, and the bytes that it has."""
+    """Write the declarations of a buffer's base and number of bytes."""
     fields = instruction.fields
     first = fields.get("srsrc", fields.get("rsrc", 0))
     extra = writer.read(fields["soffset"], Operand(32, "B32"))
     low, high, records = (writer.sgpr(first + i) for i in range(3))
-    # Its top bits swizzle; on CDNA the lower of them says so to caches only.
+    # The top bits swizzle; on CDNA the lower of both bits is for caches only.
     swizzled = 31 if writer.mode.family == "cdna" else 30
     writer.doubt = "not modelled: a swizzled buffer"
     writer.before += [
@@ -242,7 +243,7 @@ def _access(
     if kind.startswith("LDS_") or fields.get("lds"):
         _into_lds(writer, instruction, kind.removeprefix("LDS_"), addresses[0])
         return
-    # Half a register is loaded, or its high half stored; the other half stays.
+    # A load or store of half a register leaves the other half unchanged.
     half = re.search(r"_?D16(_HI)?_?", kind)
     high = bool(half and "HI" in half[0])
     turned = re.fullmatch(r"(B64|B96)_TR_B(16|8|6|4)", kind)
@@ -263,14 +264,14 @@ def _access(
     lines, space = list[str](), _SPACES.get(named, named)
     if named == "BUFFER":
         _resource(writer, instruction)
-    spill = named == "SCRATCH" and not fields.get("sve")  # no lane has an address of its own
+    spill = named == "SCRATCH" and not fields.get("sve")  # one address for all lanes
     for i, address in enumerate(addresses):
         lines += _reached(instruction, f"a{i}", address, registers[i] if loads else [])
         read = "RELOAD" if spill else "READ"
         how = read if loads else f"WRITE, (u8 *)&{registers[i][0]} + {2 * high}"
         lines.append(f"REACH(p{i}, {space}, a{i}, {size}, {how})")
     narrow = f"{'i' if re.search(r'SBYTE|SSHORT|I8|I16', kind) else 'u'}{min(size, 4) * 8}"
-    # Both are read before either is written: the address may be among the registers.
+    # All memory is read before any register is written, which may be an address register.
     for i, words in enumerate(registers):
         for word, register in enumerate(words):
             at = f"p{i} + {4 * word}"
@@ -291,10 +292,10 @@ def _access(
 
 
 def _into_lds(writer: Registers, instruction: Instruction, kind: str, address: str) -> None:
-    """Write a load whose lanes go side by side into LDS, from M0 and the instruction's offset on.
+    """Write a load of all lanes into LDS, side by side from M0 plus the instruction's offset.
 
     AMD's CDNA 3 instruction set, "Memory Buffer Load to LDS", has words of 4 bytes; LLVM's
-    IntrinsicsAMDGPU.td (raw_ptr_buffer_load_lds, global_load_lds) those of 12 and 16 on gfx950.
+    IntrinsicsAMDGPU.td (raw_ptr_buffer_load_lds, global_load_lds) has 12 and 16 bytes on gfx950.
     """
     writer.into_lds = True
     buffer, size = instruction.name.startswith("BUFFER"), _SIZES.get(kind, 0)
@@ -307,7 +308,7 @@ def _into_lds(writer: Registers, instruction: Instruction, kind: str, address: s
     lines = [
         f"u8 word[{size}] = {{}};",
         f"const u64 a = {address};",
-        "if (a < records) {" if buffer else "",  # beyond them hardware reads 0
+        "if (a < records) {" if buffer else "",  # past the records, hardware reads 0
         f"REACH(p, GLOBAL, {'a + base' if buffer else 'a'}, {size}, READ)",
         f"__builtin_memcpy(word, p, {size});",
         "}" if buffer else "",
@@ -327,13 +328,13 @@ def _atomic(writer: Registers, instruction: Instruction, found: re.Match[str]) -
     code = _ACTIONS[action].format(suffix)
     if action == "PK_ADD" and writer.mode.flush & {"f16"}:
         raise NotModelledError("this atomic operation where subnormals of float16 count as zero")
-    # "DS FP atomics do respect the denormal mode" (LLVM, D87864), those in memory have one of their
-    # own: only gfx90a's flush, and only float32 (FeatureMemoryAtomicFAddF32DenormalSupport).
+    # "DS FP atomics do respect the denormal mode" (LLVM, D87864). Atomics in memory have a mode of
+    # their own: only gfx90a's flush, and only float32 (FeatureMemoryAtomicFAddF32DenormalSupport).
     memory = (kind, writer.mode.target) == ("f32", "gfx90a")
     if action == "ADD" and (kind in writer.mode.flush if space == "DS" else memory):
         code = "f::flush(f::flush(old) + f::flush(value))"
     words, data = int(kind[1:]) // 32, _data(instruction, "vsrc", "vdata", "data", "data0")
-    result = _data(instruction, "vdst", "vdata")  # that of BUFFER is both
+    result = _data(instruction, "vdst", "vdata")  # for BUFFER, the field is both data and result
 
     def number(first: int) -> str:
         return f"as<{kind}>({writer.read(VGPR + first, Operand(32 * words, 'B'))})"
@@ -343,8 +344,9 @@ def _atomic(writer: Registers, instruction: Instruction, found: re.Match[str]) -
     address = _address(writer, instruction)
     if space == "BUFFER":
         _resource(writer, instruction)
-    # LLVM makes an atomic operation on a half one on the word around it (AtomicExpandPass.cpp), and
-    # Triton one on two halves: some of its bytes may lie past the end of a tensor.
+    # LLVM makes an atomic operation on a half one on the word around the half
+    # (AtomicExpandPass.cpp), and Triton on two halves: some bytes of the word may lie past the end
+    # of a tensor.
     least = 1 if words == 1 and (compares or action == "PK_ADD") else 4 * words
     lines = [
         *_reached(instruction, "a", address, registers),
@@ -356,7 +358,7 @@ def _atomic(writer: Registers, instruction: Instruction, found: re.Match[str]) -
     values = [data, data + words]
     if space == "DS" and compares:
         values[1] = _data(instruction, "data1")
-        if action == "CMPST":  # on CDNA what is compared comes first
+        if action == "CMPST":  # on CDNA the compared value comes first
             values.reverse()
     lines.append(f"const {kind} value = {number(values[0])};")
     if compares:

@@ -1,4 +1,4 @@
-"""A kernel as functions that this processor executes; instructions of one form share one."""
+"""A kernel as functions for this processor; instructions of one form share a function."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from contribbot.emulate.registers import FloatMode
 from contribbot.emulate.translate import Writer, ends_block, jump, sets_saturation
 from contribbot.emulator_host import ToolError, compile_native, native_shelf, write_atomically
 
-#: FMA, and conversions of float16; with AVX-512, clang 22 crashes on divisions of float64.
+#: With FMA and conversions of float16; without AVX-512, where clang 22 crashes on divisions.
 _PROCESSOR: Final = ("-march=x86-64-v3",) if platform.machine() == "x86_64" else ()
-#: Each operation is rounded by itself, and integers wrap around.
+#: Each operation is rounded separately, and integers wrap around.
 _FLAGS: Final = (
     *("-x", "c++", "-std=c++20", "-O2", "-mtune=native", *_PROCESSOR, "-fPIC", "-w", "-fwrapv"),
     *("-nostdinc", "-ffp-contract=off", "-Xclang", "-ffloat16-excess-precision=none"),
     *("-fno-strict-aliasing", "-fno-math-errno", "-fno-exceptions", "-fno-rtti"),
 )
 _OURS: Final = "a fault of contribbot; please report it"
-#: What makes results depend on the order of workgroups; and where code goes that is not known yet.
+#: Instructions that make results depend on the order of workgroups, or that go to unknown code.
 _ORDERED: Final = re.compile(r"(GLOBAL|FLAT|BUFFER)_ATOMIC|S_(SETPC|SWAPPC)_B64")
 _UNMODELLED: Final = "STOP(UNMODELLED)"
 
 
 class Program:
-    """A kernel's instructions, as far as branches and calls have turned out to reach."""
+    """A kernel's instructions, as far as branches and calls have reached."""
 
     def __init__(self, kernel: Kernel) -> None:
         descriptor, family = kernel.descriptor, TABLES[kernel.target]
@@ -49,18 +49,18 @@ class Program:
                 f"{kernel.name}: rounding other than to nearest even is not modelled"
             )
         self.kernel = kernel
-        self.unmodelled: dict[int, str] = {}  # why something cannot be executed, by where it stands
+        self.unmodelled: dict[int, str] = {}  # why an instruction has no code, by offset
         self.vectors = 1  # the number of vector registers of a wave
-        # Whether workgroups may run at the same time: none waits for another, none adds to what
-        # another adds to.
+        # Whether workgroups may run at the same time: none waits for another, and no two add to
+        # the same memory.
         self.parallel = True
-        # By word of the image, the function there, its parameters and what it waits for, as
-        # machine.hpp reads them.
+        # For each word of the image: the function, its parameters and the registers that it waits
+        # for, as machine.hpp reads the array.
         self.code = np.zeros((len(kernel.image) // 4 + 1, 5), np.uint64)
         self._parameters: dict[int, tuple[ctypes.Array[ctypes.c_uint64], Writer]] = {}
         self._instructions: dict[int, Instruction] = {}
         flush32, flush16 = descriptor.flushes
-        old = family != "rdna4"  # whose minimum and maximum have no such mode
+        old = family != "rdna4"  # the minimum and maximum of rdna4 have no such mode
         flush = {"f32": flush32, "f16": flush16, "f64": flush16}
         self.mode = FloatMode(
             kernel.target,
@@ -71,20 +71,20 @@ class Program:
             flush=frozenset(kind for kind, flushed in flush.items() if flushed),
             saturates=descriptor.saturates or self._sets_saturation(),
         )
-        #: Whether waves of a workgroup may have caches apart: RDNA's WGP mode.
+        #: Whether the waves of a workgroup may have separate caches: RDNA's WGP mode.
         self.splits = family != "cdna" and bool(descriptor.rsrc1 >> 29 & 1)
         self._functions = _functions(self.mode)
         self.extend(descriptor.entry)
         self.run = self._functions.run
 
     def place(self, offset: int) -> SourceLocation:
-        """Return where in the source an instruction is."""
+        """Return the place of an instruction in the source."""
         kernel, found = self.kernel, self._instructions.get(offset)
         text, distance = found.text if found else "?", offset - kernel.descriptor.entry
         return SourceLocation(kernel.name, text, distance, kernel.lines.at(offset))
 
     def _sets_saturation(self) -> bool:
-        """Say whether every wave sets FP16_OVFL before anything can part them."""
+        """Return whether every wave sets FP16_OVFL before waves can diverge."""
         offset = self.kernel.descriptor.entry
         while instruction := self._at(offset):
             if sets_saturation(instruction):
@@ -94,10 +94,10 @@ class Program:
                 offset += jump(instruction)
             elif ends_block(instruction):
                 return False
-        return False  # told when it is reached
+        return False  # if an instruction does so later, the wave that reaches it reports it
 
     def extend(self, start: int) -> None:
-        """Compile all code that is reachable from a place."""
+        """Compile all code that is reachable from an offset."""
         todo, found = [start], dict[int, tuple[int, Writer]]()
         while todo:
             offset = todo.pop()
@@ -137,7 +137,7 @@ class Program:
             )
 
     def _at(self, offset: int) -> Instruction | None:
-        """Return the instruction at an offset of the code; None where the decoder knows none."""
+        """Return the instruction at an offset of the code; None: the tables have no such one."""
         image = self.kernel.image
         if offset not in self._instructions and offset not in self.unmodelled:
             try:
@@ -151,24 +151,24 @@ class Program:
 
 @functools.cache
 def _written(mode: FloatMode, instruction: Instruction) -> Writer:
-    """Return the C++ that executes an instruction at any place."""
+    """Return the C++ that executes an instruction at any offset."""
     writer = Writer(mode)
     try:
         writer.write(instruction)
     except NotModelledError as error:
-        # Told when it is reached: other waves, or none, may come by.
+        # A wave that reaches the instruction reports it; perhaps no wave does.
         writer = Writer(mode, _UNMODELLED)
         writer.doubt = f"not modelled: {error}"
     return writer
 
 
 class _Functions:
-    """The interpreter of instructions under a mode, compiled as they come up, and kept on disk.
+    """The compiled functions of instructions under a mode, which are also stored on disk.
 
-    Beside each library lies the list of its functions: the digest of each body.
+    Next to each library is a list of its functions: the digest of the C++ of each.
     """
 
-    run: Callable[[object], int]  # machine.hpp's: until no workgroup is left; 1: something stops it
+    run: Callable[[object], int]  # of machine.hpp; 0: no workgroup is left, 1: stopped
 
     def __init__(self, mode: FloatMode) -> None:
         self._mode = mode
@@ -183,12 +183,12 @@ class _Functions:
         }
         self._defined = "".join(f"#define {name} {value}\n" for name, value in defined.items())
         self._shelf = native_shelf(_digest(f"{_FLAGS}{self._defined}{MACHINE}"))
-        self._lists = set[str]()  # those that were read
-        #: The library of each function that is on disk, and its place and their number there.
+        self._lists = set[str]()  # the lists that were read
+        #: The library of each function on disk, the function's number, and the count of functions.
         self._found: dict[str, tuple[Path, int, int]] = {}
 
     def addresses(self, bodies: Iterable[str]) -> dict[str, int]:
-        """Return the address of the function with each of these bodies."""
+        """Return the addresses of the functions with these bodies; new functions are compiled."""
         new = {*bodies, _RUNNER} - {*self._addresses}
         if new:
             self._search()
@@ -213,13 +213,13 @@ class _Functions:
                     self._found[each] = library, number, len(digests)
 
     def _recall(self, digest: str) -> int | None:
-        """Return the address of a function that is on disk; None: compile it."""
+        """Return the address of a function on disk; None: the function must be compiled."""
         if digest not in self._found:
             return None
         path, number, count = self._found[digest]
         try:
             return _table(path, count)[number]
-        except (OSError, ValueError):  # cleared, or damaged
+        except (OSError, ValueError):  # the library was removed, or is damaged
             return None
 
     def _compile(self, bodies: list[str]) -> None:
@@ -235,7 +235,7 @@ class _Functions:
         table = f'extern "C" void *const table[] = {{{", ".join(listed)}}};'
         runner = f"#define RUNNER {int(_RUNNER in bodies)}\n"
         source = "".join([self._defined, runner, MACHINE, *functions, f"{table}\n"])
-        # In the command's folder the files go with that, whatever ends this process.
+        # In the folder of the command, the files are removed however this process ends.
         place = os.environ.get(FOLDER)
         with tempfile.TemporaryDirectory(prefix="contribbot-", dir=place) as name:
             built = Path(name) / "kernel.so"
@@ -246,7 +246,7 @@ class _Functions:
                 raise UnmodelledError(said) from error
             self._addresses.update(zip(bodies, _table(built, len(bodies)), strict=True))
             digests = "\n".join(map(_digest, bodies))
-            with contextlib.suppress(OSError):  # without room, or write access: for this process
+            with contextlib.suppress(OSError):  # without room, or write access
                 for suffix, content in (("so", built.read_bytes()), ("txt", digests.encode())):
                     write_atomically(self._shelf / f"{_digest(source)}.{suffix}", content)
 
@@ -261,7 +261,7 @@ def _digest(text: str) -> str:
 
 @functools.cache
 def _table(path: Path, count: int) -> ctypes.Array[ctypes.c_uint64]:
-    """Return the addresses of a library's functions."""
+    """Return the addresses of the functions in a library."""
     ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
     return (ctypes.c_uint64 * count).in_dll(ctypes.CDLL(str(path)), "table")
 

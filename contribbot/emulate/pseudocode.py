@@ -1,4 +1,4 @@
-"""An instruction's pseudo-code, the vendor's or ours in its place, and its translation to C++."""
+"""The pseudo-code of an instruction, the vendor's or a replacement, and its translation to C++."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from contribbot.emulate.decode import Instruction
 
-#: Documents bound these to 1 ULP and do not fix them; subnormals count as zero in those of float32
-#: ("1ULP accuracy, denormals are flushed", AMD's documents of CDNA 3, RDNA 3 and 4).
+#: AMD's documents bound these functions by 1 ULP; subnormals count as zero for float32 ("1ULP
+#: accuracy, denormals are flushed", AMD's documents of CDNA 3, RDNA 3 and 4).
 _APPROXIMATE: Final = {
     "RCP": "1.0 / {}",
     "RCP_IFLAG": "1.0 / {}",
@@ -19,8 +19,8 @@ _APPROXIMATE: Final = {
     "LOG": "log2({})",
     "SQRT": "sqrt({})",
 }
-#: As measured on gfx1100 and gfx1201 by AMD's rocjitsu (ROCm/rocm-systems, division.h): the
-#: documents' text would scale a denominator to infinity.
+#: As measured on gfx1100 and gfx1201 by AMD's rocjitsu (ROCm/rocm-systems, division.h); the text
+#: of the documents would scale a denominator to infinity.
 _DIV_SCALE: Final = """
 by = 0;
 n = exponent(S2.{f});
@@ -42,11 +42,11 @@ D0.{f} = S1.{f} == 0.0{F} || S2.{f} == 0.0{F} ? -NAN.{f} : ldexp(S0.{f}, by)
 _OVERRIDES: Final = {
     "V_DIV_SCALE_F32": _DIV_SCALE.format(f="f32", F="F", far=96, by=64, huge=253, tiny=24),
     "V_DIV_SCALE_F64": _DIV_SCALE.format(f="f64", F="", far=768, by=128, huge=2045, tiny=53),
-    # Product and sum are rounded each, and subnormals are never kept (LLVM's SIISelLowering.cpp on
-    # FMAD_FTZ).
+    # Product and sum are rounded separately, and subnormals are never kept (LLVM's
+    # SIISelLowering.cpp on FMAD_FTZ).
     "V_MAD_F32": "p = flush(flush(S0.f32) * flush(S1.f32)); D0.f32 = flush(p + flush(S2.f32))",
-    # The documents' 2 ** 32 would not undo what V_DIV_SCALE does; and rounded twice, a
-    # subnormal quotient would not be the nearest.
+    # The documents' 2 ** 32 would not undo V_DIV_SCALE, and a subnormal quotient that is rounded
+    # twice would not be the nearest.
     "V_DIV_FMAS_F32": "D0.f32 = VCC.u64[laneId] ? scaled_fma(S0.f32, S1.f32, S2.f32,"
     " exponent(S2.f32) > 127 ? 64 : -64) : fma(S0.f32, S1.f32, S2.f32)",
     "V_DIV_FMAS_F64": "D0.f64 = VCC.u64[laneId] ? scaled_fma(S0.f64, S1.f64, S2.f64,"
@@ -67,7 +67,7 @@ _OVERRIDES: Final = {
         ("V_MAD_U64_U32", "V_MAD_CO_U64_U32"),
         "D0.u64 = 64'U(S0.u32) * 64'U(S1.u32) + S2.u64; VCC.u64[laneId] = D0.u64 < S2.u64",
     ),
-    # The carry is of signed numbers: whether the sum is not the sign's.
+    # The carry is that of signed numbers: whether the sum's sign is wrong.
     **dict.fromkeys(
         ("V_MAD_I64_I32", "V_MAD_CO_I64_I32"),
         "p = 64'I(S0.i32) * 64'I(S1.i32); D0.i64 = p + S2.i64; VCC.u64[laneId] ="
@@ -87,7 +87,7 @@ _OVERRIDES: Final = {
     "S_BCNT1_I32_B32": "D0.u32 = bitCount(S0.u32); SCC = D0.u32 != 0U",
     "S_BCNT1_I32_B64": "D0.u32 = bitCount(S0.u64); SCC = D0.u32 != 0U",
 }
-#: In the chain of a division that overflows, infinity less infinity makes NaN of the quotient.
+#: If a division overflows, its chain subtracts infinity from infinity: the quotient is NaN.
 _OVERFLOWN: Final = (
     "D0.f32 = sign_out ? -abs(S0.f32) : abs(S0.f32)",
     "size = isNAN(S0.f32) ? INF.f32 : abs(S0.f32); D0.f32 = sign_out ? -size : size",
@@ -96,12 +96,12 @@ _TO_SCALED: Final = re.compile(r"(b?f16|f32)_to_([fb][pf]8)_scale\(([^;]*?), sca
 _FROM_SCALED: Final = re.compile(
     r"(fp4|[fb][pf]8)_to_(b?f16|f32)_scale\(([^;]*?), scale(?:\.u8)?\)"
 )
-#: Sums of products of small numbers.
+#: Dot products: sums of products of small numbers.
 _DOT: Final = re.compile(
     r"V_DOT(?P<terms>[24])(?P<on>C|ACC)?_(?P<to>F32|BF16)_(?P<a>B?F16|[FB]F?P?8)(_(?P<b>[FB]F?P?8|BF16))?$"
 )
 _WHOLE_DOT: Final = re.compile(r"V_DOT(?P<terms>[48])_I32_IU[84]$")
-#: Sums, differences and products of integers, which the clamp modifier has saturate.
+#: Sums, differences and products of integers that saturate under the clamp modifier.
 _SATURATES: Final = re.compile(
     r"V_(PK_)?(ADD|SUB|SUBREV|MAD)(_NC|_LEGACY)?_[UI](16|32)(_[UI](16|24))?$"
 )
@@ -118,7 +118,7 @@ def text_of(instruction: Instruction) -> str:
     low = kind.lower()
     if function in _APPROXIMATE and kind in {"F32", "F16"}:
         flush = "flush" if kind == "F32" else ""
-        # float64 holds far more digits than the result, which is then rounded once.
+        # float64 has far more digits than the result, which is therefore rounded once.
         wide = f"64'F({flush}(S0.{low}))"
         exact = f"{low[1:]}'F({_APPROXIMATE[function].format(wide)})"
         return f"D0.{low} = {flush}(bounded({exact}))"
@@ -127,9 +127,10 @@ def text_of(instruction: Instruction) -> str:
     if function in {"SIN", "COS"}:
         return f"D0.{low} = {kind[1:]}'F(rough({function.lower()}_turns(64'F(S0.{low}))))"
     if function in _APPROXIMATE or name == "V_DOT2_F16_F16":
-        return ""  # documents do not bound them closely enough
+        return ""  # the documents state no useful bound
     if function in {"FRACT", "RNDNE"}:
-        # Below 1, as LLVM's AMDGPUCodeGenPrepare.cpp has it (matchFractPat); ties to even.
+        # FRACT is below 1, as in LLVM's AMDGPUCodeGenPrepare.cpp (matchFractPat); RNDNE ties to
+        # even.
         return f"D0.{low} = {'fract' if function == 'FRACT' else 'rint'}(S0.{low})"
     if dot := _DOT.match(name):
         return _dot(dot)
@@ -149,33 +150,34 @@ def text_of(instruction: Instruction) -> str:
         broken, mended = (part.replace("f32", kind.lower()) for part in _OVERFLOWN)
         found = found.replace(broken, mended)
         found = found.replace("64'F(0xfff8000000000000LL)", "-NAN.f64")
-    # Scaled conversions divide by a scale, or multiply with it; only its exponent counts.
+    # Scaled conversions divide by a scale or multiply by a scale, whose exponent alone counts.
     found = _TO_SCALED.sub(r"f32_to_\2(ldexp(\1_to_f32(\3), 127 - 32'I(scale)))", found)
     found = _FROM_SCALED.sub(r"f32_to_\2(ldexp(\1_to_f32(\3), 32'I(scale) - 127))", found)
     found = found.replace("f32_to_f32(", "(").replace(".fp4", ".u4")
     # NaN is neither less nor greater than a number.
     found = re.sub(r"(S0\.f\d+) <> (S1\.f\d+)", r"(\1 < \2 || \1 > \2)", found)
-    # The text for gfx9 rounds twice; LLVM selects these for fma (FeatureFmaMixInsts of AMDGPU.td).
+    # The text for gfx9 rounds twice, but LLVM uses these for fma (FeatureFmaMixInsts of
+    # AMDGPU.td).
     found = found.replace("in[0] * in[1] + in[2]", "fma(in[0], in[1], in[2])")
     found = re.sub(r"if \([^\n]*\) then\nTRAPSTS\.INVALID = 1\nendif;\n", "", found)
     return found.replace("WAVE_MODE.IEEE", "IEEE_MODE")
 
 
 def saturates(instruction: Instruction) -> bool:
-    """Say whether an instruction's integers are clamped to what their type holds."""
+    """Return whether an instruction's integers are clamped to the range of their type."""
     return bool(instruction.get("clmp") and _SATURATES.match(instruction.name))
 
 
 def _saturated(found: re.Match[str]) -> str:
-    """Return an assignment of a sum that is exact before it is clamped."""
+    """Return an assignment of a sum that is computed exactly and then clamped."""
     kind, exact = found[1] + found[2], _TERM.sub(r"64'I(\g<0>)", found[3])
     return f".{kind} = f64_to_{kind}({exact})"
 
 
 def _dot(found: re.Match[str]) -> str:
-    """Return a sum of products, rounded once; `bounds` takes both ends of what any order gives."""
-    # How each addition is rounded is not known (ROCm/rocm-systems#12056). V_DOT2_BF16_BF16 was
-    # measured to truncate, on gfx1200 (triton-lang/triton#11217).
+    """Return a sum of products, rounded once; `bounds` takes both ends over all orders."""
+    # The rounding of each addition is unknown (ROCm/rocm-systems#12056). On gfx1200,
+    # V_DOT2_BF16_BF16 was measured to truncate (triton-lang/triton#11217).
     a, b = found["a"].lower(), (found["b"] or found["a"]).lower()
     before = "D0.f32" if found["on"] else "S2.f32"
     if found["to"] == "BF16":
@@ -196,7 +198,7 @@ def _dot(found: re.Match[str]) -> str:
 
 
 def _whole_dot(terms: int) -> str:
-    """Return a sum of products of small integers; NEG says which operands have signs."""
+    """Return a sum of products of small integers; NEG tells which operands are signed."""
     bits = 32 // terms
     products = (
         " * ".join(
@@ -210,7 +212,7 @@ def _whole_dot(terms: int) -> str:
 
 
 def _bitop3(instruction: Instruction, width: int) -> str:
-    """Return a bitwise function of three sources by the truth table in the modifiers."""
+    """Return a bitwise function of three sources, from the truth table in the modifiers."""
     table = instruction.get("omod") << 6 | instruction.get("abs") << 3 | instruction.get("neg")
     terms = [
         " & ".join(f"{'' if case >> 2 - i & 1 else '~'}S{i}.u{width}" for i in range(3))
@@ -225,7 +227,7 @@ _FUNCTIONS: Final = frozenset(
     re.findall(r"^(?:INLINE|T_) \S+ (\w+)\(", MACHINE.partition("namespace f {")[2], re.MULTILINE)
 )
 _PICK: Final = re.compile(r"(v_min(?:imum)?|v_max(?:imum)?)(3?)(_num)?_[fiu]\d+")
-#: Conversions of floats, or to them; of integers only those that machine.hpp has by name.
+#: Conversions from or to floats; from integers only those that machine.hpp has by name.
 _CONVERSION: Final = re.compile(r"(f(?:16|32|64)|[iu](?:16|32)(?=_to_f))_to_([fiu](?:8|16|32|64))")
 _TOKEN: Final = re.compile(
     r"\d+'-?(0x[0-9a-fA-F]+|\d+(\.\d+)?)[UI]?|\d+'(BF|[UIFB])"  # of a stated width; a cast
@@ -241,12 +243,12 @@ _NUMBERS: Final = frozenset(
     {"INF", "NAN", "PI", "DENORM", "UNDERFLOW_F32", "UNDERFLOW_F64", "OVERFLOW_F32", "OVERFLOW_F64"}
 )
 _TYPE: Final = re.compile(r"[ui]8|[uif](16|32|64)")
-#: What looks at a number whatever its width: a cast before it would only change NaN.
+#: Functions for numbers of any width: a cast of the argument would only change NaN.
 _WIDTHLESS: Final = frozenset({"isNAN", "isQuietNAN", "isSignalNAN", "cvtToQuietNAN", "sign"})
-#: Destinations of which an instruction writes the bit of its lane.
+#: Destinations in which each lane writes one bit.
 _MASKS: Final = frozenset({"D0", "VCC", "EXEC"})
 _STOPS: Final = frozenset({"=", ";", "", "if", "elsif", "else", "endif", "for", "endfor"})
-#: `("type", kind)`, `("slice", high, low)` or `("index", place)`.
+#: The forms are `("type", kind)`, `("slice", high, low)` and `("index", place)`.
 _Suffix: TypeAlias = tuple[str, ...]
 
 
@@ -255,11 +257,11 @@ class NotModelledError(Exception):
 
 
 class _Code(NamedTuple):
-    """An expression, its bits (0: unknown), and its kind where C++ only holds and converts it."""
+    """An expression, its bits (0: unknown), and its type if C++ has no such type."""
 
     text: str
     width: int = 0
-    kind: str = ""  # "bf16", "fp8", "bf8"
+    kind: str = ""  # such as "bf16", "fp8" and "bf8"
 
     def held(self) -> _Code:
         """Return the expression as an arithmetic operand; refuse types that C++ cannot compute."""
@@ -269,12 +271,12 @@ class _Code(NamedTuple):
 
 
 def _kind(code: str) -> str:
-    """Return what a type of the pseudo-code is where C++ has none; empty: it has one."""
+    """Return a pseudo-code type that C++ lacks, such as bf16; empty: C++ has the type."""
     return code if code.startswith(("bf", "fp")) else ""
 
 
 def _type(kind: str) -> str:
-    """Return the C++ type that holds a type of the pseudo-code."""
+    """Return the C++ type that stores a type of the pseudo-code."""
     held = {"b": "u", "bf": "u", "fp": "u"}.get(kind.rstrip("0123456789"), kind[0])
     held += kind.lstrip("bfpiu")
     if not _TYPE.fullmatch(held):
@@ -283,7 +285,7 @@ def _type(kind: str) -> str:
 
 
 class Translation:
-    """The C++ of an instruction's text; with `lanes` for one lane, masks left in `lane_VCC` etc."""
+    """The C++ of an instruction's text; `lanes`: for one lane, with masks in `lane_VCC` etc."""
 
     def __init__(
         self, text: str, names: Collection[str], *, lanes: bool, flush: Collection[str] = ()
@@ -293,12 +295,12 @@ class Translation:
         self.used = set[str]()
         self.assigned = set[str]()
         self.masks = set[str]()
-        self.width = 0  # bits of the value for D0
+        self.width = 0  # the number of bits of the value for D0
         self._arrays = set[str]()
-        self._variables = dict[str, int]()  # and how many bits the last value has; 0: unknown
-        self._kinds = dict[str, str]()  # what the variables hold for which C++ has no type
-        self._truncates = False  # whether a rounding mode towards zero is set
-        self._hoisted = 0  # where in `lines` a variable is declared that a block assigns first
+        self._variables = dict[str, int]()  # with the number of bits of the last value; 0: unknown
+        self._kinds = dict[str, str]()  # types of variables that C++ lacks
+        self._truncates = False  # whether the text sets a rounding mode towards zero
+        self._hoisted = 0  # the index in `lines` for declarations of variables
         self._tokens: list[str] = []
         text = re.sub(r"//[^\n]*", "", text)
         while text := text.lstrip():
@@ -386,7 +388,7 @@ class Translation:
                 self._assignment()
 
     def _assignment(self) -> _Code:
-        """Write an assignment, and return the assigned value (a = b = c)."""
+        """Write an assignment; return the assigned value for a chained assignment (a = b = c)."""
         name, suffixes = self._take(), self._suffixes()
         operator = self._take()
         if operator != "=" and operator[1:] != "=":
@@ -521,7 +523,7 @@ class Translation:
         arguments: list[str] = []
         while not self._accept(")"):
             if name in _WIDTHLESS and re.match(r"\d+'F$", self._next):
-                self._take()  # the parentheses stay
+                self._take()  # the parentheses remain
             argument = self._expression()
             if not name.startswith(f"{argument.kind}_to_"):
                 argument.held()
@@ -544,7 +546,7 @@ class Translation:
         return _Code(f"f::{name}({', '.join(arguments)})", width, _kind(to))
 
     def _suffixes(self) -> list[_Suffix]:
-        """Return types, slices and bits that stand behind a value."""
+        """Return the types, slices and indices that follow a value."""
         found: list[_Suffix] = []
         while self._next in {".", "["}:
             if self._take() == ".":
@@ -561,7 +563,7 @@ class Translation:
             kind = _type(suffixes[0][1]) if suffixes and name != "DENORM" else ""
             return _Code(f"number<{kind}>({name})" if kind else name)
         kind = suffixes[-1][1] if suffixes else ""
-        if name == "S" and kind and suffixes[0][0] == "index":  # S[i]: the source of that number
+        if name == "S" and kind and suffixes[0][0] == "index":  # the source of number i
             self.used |= {"S0", "S1", "S2"}
             source = f"({suffixes[0][1]} == 0 ? S0 : {suffixes[0][1]} == 1 ? S1 : S2)"
             return self._flushed(self._rendered(_Code(source), suffixes[1:]), kind)
@@ -577,7 +579,7 @@ class Translation:
         return self._flushed(code, kind) if ours else code
 
     def _flushed(self, code: _Code, kind: str) -> _Code:
-        """Return an operand, or zero where it is a subnormal of a type that has none."""
+        """Return an operand, or zero for a subnormal of a type that the mode flushes."""
         return code._replace(text=f"f::flush({code.text})") if kind in self._flush else code
 
     @staticmethod
