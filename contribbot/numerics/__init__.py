@@ -2,8 +2,8 @@
 
 A result is judged by the error that a reference of the *same* precision makes on the same input:
 `error(actual) <= fudge * max(error(same_precision), floor)`; an error is the largest absolute
-difference from float64. `Grid.each_cell` makes a pytest test of each cell, which runs once for each seed;
-`Draw` draws the inputs and judges the results. See `docs/numerics.md` for an example.
+difference from float64. `Grid.each_cell` makes a pytest test of each cell, which runs once for
+each seed; `Draw` draws the inputs and judges the results. See `docs/numerics.md` for an example.
 """
 
 from __future__ import annotations
