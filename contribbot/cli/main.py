@@ -1,4 +1,4 @@
-"""The program `contribbot`: one registry of commands, each imported when the command is called."""
+"""The program `contribbot`: the table of its commands; a call imports the command's module."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def settings(
         ),
     ] = False,
 ) -> None:
-    """Accept the options of all commands; their callbacks have kept the values."""
+    """Accept the options that all commands share; the options' callbacks keep the values."""
     del as_json, queue, debug, version
 
 

@@ -72,7 +72,7 @@ def outcome_blocks(patch: str, results: Iterable[StageResult]) -> list[Block]:
         groups.setdefault((result.stage, result.outcome, text), []).append(result)
     rows = [*map(_row, groups.values())]
     if skipped := [result for result in ordered if result.outcome is Outcome.SKIPPED]:
-        # The later stages were skipped because the first skipped stage was.
+        # The reason of the first skipped stage is the cause of all later skips.
         stages = ", ".join(dict.fromkeys(result.stage for result in skipped))
         why = f"{stages}: {skipped[0].reason}"
         rows.append(("not run", "", StateText(Outcome.SKIPPED), "", why))
@@ -147,7 +147,7 @@ def _speed(ratio: Ratio) -> str:
     return f"{ratio.median:.3f} ({ratio.low:.3f}-{ratio.high:.3f}{noise})"
 
 
-#: The most rows for one target; the record has all rows, many alike from one template.
+#: The most rows to show for one target; the record has all rows.
 _ROWS: Final = 3
 _NAME: Final = 44
 #: Kernels with the same figures may still differ in their instructions.

@@ -34,7 +34,7 @@ _UNKNOWN: Final = 80
 
 
 class Code(str):
-    """A line of code, or a command to copy: it is never folded."""
+    """A line of code, or a command to copy, which is never folded."""
 
     __slots__ = ()
 

@@ -1,1 +1,1 @@
-"""From proof to pull request: the text, the gate, the attestation, the branch, what follows."""
+"""Contribute proved patches: text, gate, attestation, branch, pull request and follow-up."""

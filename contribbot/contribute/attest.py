@@ -100,7 +100,7 @@ class Shown:
 def introduce(
     queue: Queue, name: str, person: Attester, ask: Callable[[Question], str | None]
 ) -> Queue:
-    """Check that patch.toml names this person; if it names nobody, ask for a run and add them."""
+    """Check that patch.toml names this person; if it names nobody, ask, and add the person."""
     known = queue.patch(name).spec.contribution.person
     if known is not None:
         if (known.name, known.email) != (person.name, person.email):

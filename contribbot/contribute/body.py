@@ -104,7 +104,7 @@ def make_body(queue: Queue, name: str) -> Body:
 
 
 def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
-    """Return the last 24 hours' look for duplicates, if it found none and upstream asks for it."""
+    """Return the last 24 hours' search for duplicates, if none was found and the text names it."""
     if not rules.body.duplicates or patch.spec.contribution.different:
         return None
     look = duplicates.remembered(queue, patch.name, datetime.now(UTC), within=GITHUB_HOLDS)

@@ -1,4 +1,4 @@
-"""Find pull requests that may be the same work: same issue, or a file and a title word shared."""
+"""Find pull requests that may be the same work, by issue, title words, functions and files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contribbot.github.client import GitHub
     from contribbot.model.patch import Patch
 
-#: Days for which a merged pull request counts as recent; how long a look is reused.
+#: Days for which a merged pull request counts as recent; how long a search is reused.
 DAYS: Final = 90
 FRESH: Final = timedelta(hours=1)
 #: The most title words to search for, answers to a search, and pull requests to compare.
@@ -76,12 +76,12 @@ def _functions(patch: Patch) -> dict[str, frozenset[str]]:
 
 
 def look_file(queue: Queue, name: str) -> Path:
-    """Return the path of the file that keeps the last look for a patch's duplicates."""
+    """Return the path of the file that keeps the last search for a patch's duplicates."""
     return queue.local / "duplicates" / f"{name}.json"
 
 
 def recent_look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
-    """Return the last hour's look for a patch's duplicates; else look, and keep the result."""
+    """Return the last hour's search for a patch's duplicates; else search, and keep the result."""
     if known := remembered(queue, name, now):
         return known
     look, file = _look(github, queue, name, now), look_file(queue, name)
@@ -92,7 +92,7 @@ def recent_look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
 
 
 def remembered(queue: Queue, name: str, now: datetime, within: timedelta = FRESH) -> Look | None:
-    """Return the kept look if it is recent and patch and queue are the same; else None."""
+    """Return the kept search if it is recent and patch and queue are the same; else None."""
     with contextlib.suppress(OSError, ValidationError):
         known = Look.model_validate_json(look_file(queue, name).read_bytes())
         # A time in the future comes from a clock that was wrong.
@@ -102,7 +102,7 @@ def remembered(queue: Queue, name: str, now: datetime, within: timedelta = FRESH
 
 
 def _key(queue: Queue, name: str) -> str:
-    """Return the digest of all that a look for duplicates depends on."""
+    """Return the digest of all that a search for duplicates depends on."""
     patch = queue.patch(name)
     asked = [patch.digest, patch.spec.title, patch.spec.contribution.issue, *patch.spec.related]
     return json_digest([patch.upstream.repository, asked, sorted(_own(queue, name)), DAYS])
@@ -116,7 +116,7 @@ def _own(queue: Queue, name: str) -> frozenset[str]:
 
 
 def _look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
-    """Look for candidates by issue, words and functions, and compare their files."""
+    """Search for candidates by issue, title words and functions, and compare the changed files."""
     patch, limits, since = queue.patch(name), list[str](), now - timedelta(days=DAYS)
     functions = _functions(patch)
     names = frozenset[str]().union(*functions.values())

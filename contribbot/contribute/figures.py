@@ -441,7 +441,7 @@ def _rows(evidence: Evidence) -> list[list[Figure]]:
 
 
 def _file(patch: Patch, figure: Figure) -> str:
-    """Return the check's file of an outcome, in the queue; empty: the stage has none."""
+    """Return the path in the queue of the check file behind a figure; empty: no such file."""
     files = (run.file for run in patch.spec.runs() if run.name == figure.name)
     kinds = {"reproduce", "numerics", "bench", "emulate"}
     file = next(files, "") if figure.stage in kinds else ""

@@ -138,7 +138,7 @@ class GateCase:
         return answer
 
     def candidates(self) -> Look:
-        """Return the look for pull requests that may be the same work; look only once."""
+        """Return the search for pull requests that may be the same work; search only once."""
         self.asked = True
         self.look = self.look or self.ask(
             lambda github: duplicates.recent_look(github, self.queue, self.patch.name, self.now)
@@ -603,7 +603,7 @@ def check_open_prs(case: GateCase) -> Observation | None:
 
 
 def check_own_pr(case: GateCase) -> Observation:
-    """Check that the patch's pull request is open and not behind, or can be opened."""
+    """Check that the patch's pull request is open and not behind, or that open-pr can open it."""
     name = case.patch.name
     known = PublicationJournal(case.queue).publication(name, digest=case.patch.digest)
     if not known.reference:
@@ -642,7 +642,7 @@ def _behind(case: GateCase) -> Observation:
     return code(head=head, behind=comparison.behind_by, base=base)
 
 
-#: The rules in the order of judging: duplicates first, because the text tells of that look.
+#: The rules in the order of judging: duplicates first, because the text tells of that search.
 RULES: Final[Mapping[str, tuple[Check, ...]]] = {
     "duplicates": (check_duplicates,),
     "turned-down": (check_turned_down,),

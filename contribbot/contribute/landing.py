@@ -116,7 +116,7 @@ def _reverted_revert(
     github: GitHub, repository: str, landing: Landing, message: str, depth: int
 ) -> Landing:
     """Return the landing of a reverted change: landed again where the revert was reverted."""
-    # GitHub's button reverts by a second pull request; only that one tells of its revert.
+    # GitHub's button reverts with a second pull request, whose own end tells of a revert of it.
     own = re.search(r"\(#(\d+)\)$", message.partition("\n")[0].rstrip())
     if own is None or not depth:
         return landing

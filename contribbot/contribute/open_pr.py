@@ -157,7 +157,7 @@ class _Run:
         return self._places[name][0]
 
     def ready_place(self, patch: Patch) -> tuple[Place, tuple[str, ...]]:
-        """Make a missing fork, or sync a fork that is behind; return its place, and notes."""
+        """Make a missing fork, or sync the fork; return the place of the branch, and notes."""
         place, upstream = self._places[patch.upstream.repository]
         if place.missing:
             fork, expected = self._make_fork(upstream), place.fork
@@ -414,7 +414,7 @@ class _Opening:
         done.notes += [*carried.notes, *notes]
 
     def _hand_off(self) -> None:
-        """Give the address of the GitHub page on which a person can open the pull request."""
+        """Set the address of GitHub's page on which a person can open the pull request."""
         if self.pull is not None:
             self._show(self.pull)
             self.done.notes.append("its title, body and comments were left to you (--handoff)")

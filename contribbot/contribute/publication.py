@@ -148,7 +148,7 @@ class PublicationJournal:
         history.append(self._queue.folder, patch, event)
 
     def begin(self, patch: str, what: str, key: str, summary: str, **fields: object) -> IntentEvent:
-        """Note an intent before a write to GitHub; if `done` is missing, later runs look there."""
+        """Note an intent before a write to GitHub; without `done`, a later run asks GitHub."""
         fields |= {"time": history.now(), "summary": summary, "what": what, "key": key}
         intent = IntentEvent.model_validate(fields)
         self.note(patch, intent)

@@ -86,7 +86,7 @@ class Counts:
 
 
 def worth_a_line(place: CallSite, counts: Counts) -> bool:
-    """Return whether to report a place: all but uploads outside loops of data new to the GPU."""
+    """Return whether to report a place; a few uploads of new data are not reported."""
     single = counts.rounds < LOOP and not counts.returned
     return not (single and place.kind == "upload")
 
@@ -248,7 +248,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             self._derive(tensor, lineage)
 
     def _upload(self, call: Call, made: Tensor, source: Tensor | None = None) -> None:
-        """Count an upload, and for each place that worked on the data that the result returned."""
+        """Count an upload, and a return for each place that worked on the uploaded data."""
         lineage = None if source is None else self._lineage(source)
         waits = source is None or not self._streams(call, source)
         slots = [self._found("upload", call, made.nbytes)] if waits else []

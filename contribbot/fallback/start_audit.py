@@ -1,6 +1,6 @@
-"""Start of the audit in the watched program, behind an import, for a `sitecustomize`.
+"""Start the audit in the watched program, once the program imports torch.
 
-The `sitecustomize` loads this file by its path: contribbot need not be installed there.
+A `sitecustomize` loads this file by path, so the program's Python needs no contribbot.
 """
 
 from __future__ import annotations

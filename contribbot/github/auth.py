@@ -22,7 +22,7 @@ from contribbot.errors import (
     check_stopping,
 )
 
-#: The API of github.com; the variable that names another server, as GitHub Actions sets it.
+#: The API of github.com; the variable that may name another API (GitHub Actions sets it).
 _PUBLIC: Final = "https://api.github.com"
 _VARIABLE: Final = "GITHUB_API_URL"
 _HINT: Final = f"give {_VARIABLE} as https://api.github.com or https://HOST/api/v3, or unset it"

@@ -59,7 +59,7 @@ class GitHub:
         return self._handle(Repository, slug(name), full_name=name)
 
     def pull(self, repository: str, number: int) -> PullRequest:
-        """Return a handle."""
+        """Return a handle of a pull request."""
         place = slug(repository)
         issue = f"{place}/issues/{number:d}"
         return self._handle(PullRequest, f"{place}/pulls/{number:d}", issue_url=issue)
@@ -77,7 +77,7 @@ class GitHub:
         return self._handle(Workflow, f"{slug(repository)}/actions/workflows/{quote(file)}")
 
     def run(self, repository: str, run_id: int) -> WorkflowRun:
-        """Return a handle."""
+        """Return a handle of a run of a workflow."""
         url = f"{slug(repository)}/actions/runs/{run_id:d}"
         parts = {f"{part}_url": f"{url}/{part}" for part in ("jobs", "artifacts")}
         return self._handle(WorkflowRun, url, **parts)

@@ -83,7 +83,7 @@ _NO_OBJECTS: Final = (
     "GitHub may still be making the fork: run it again in some minutes; else check the name"
 )
 _REFUSED: Final = "see on its page what it allows, and whether the token may do it"
-#: GitHub refuses a branch that adds, or lacks, changes to workflows, without this scope.
+#: The next step if GitHub refuses a branch because of changed or missing workflow files.
 WORKFLOW_HINT: Final = (
     "give a classic token the scopes repo and workflow (gh auth refresh --scopes repo,workflow):"
     " with public_repo alone GitHub takes no branch that touches .github/workflows, or whose fork"

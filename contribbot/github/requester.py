@@ -113,7 +113,7 @@ class Waits:
         return fits
 
     def check(self) -> None:
-        """Fail if pauses and failed attempts have used up the limit."""
+        """Raise if pauses and failed attempts have used up the limit."""
         if self.lost > self.longest:
             spent = f"{self.lost / _MINUTE:.0f} min went into pauses and attempts that failed"
             raise RateLimitError(f"GitHub was not asked: {spent}", hint=_LATER)
@@ -261,7 +261,7 @@ class Requester(github.Requester.Requester):
         rows = "per_page=" in url or "per_page" in (parameters or {})
         empty = rows and not _ENVELOPED.match(what)
         if not _UNREAD.match(what) and (problem := _misfit(body, empty=empty)):
-            # A new object that the answer does not show may exist or not.
+            # The answer does not show the object that the write makes: it may exist or not.
             raise self._uncertain(what, problem) if _ONCE.match(what) else odd_answer(what, problem)
         return status, headers, body
 

@@ -92,7 +92,7 @@ class Report(Model):
 
 
 class Survey(NamedTuple):
-    """The content of the pages: patches, records of other patches, and the report."""
+    """The content of the pages: stories of patches, other records, and the report."""
 
     stories: list[PatchStory]
     others: list[RecordRow]  # records of no patch of the queue

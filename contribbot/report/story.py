@@ -171,7 +171,7 @@ class PatchStory:
 def tell(
     queue: Queue, patch: Patch, columns: Sequence[TargetCell], rows: Sequence[RecordRow]
 ) -> PatchStory:
-    """Return the story of a patch, from the patch's records and journal."""
+    """Return all that a patch's page shows, from the patch's records and journal."""
     fresh, stale = sources_of(rows, State.FRESH), sources_of(rows, State.STALE)
     refuted = refutations(queue, patch.name, [row.record for row in rows])
     entries = entries_of(patch, fresh)

@@ -1,4 +1,4 @@
-"""Fetch the records of a run, check each against the queue, and merge the good into evidence."""
+"""Fetch a run's records, check each against the queue, and merge good records into the queue."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ _ATTEST: Final = "attest"
 
 
 class CellState(enum.StrEnum):
-    """The outcome of a cell."""
+    """The outcome of a cell: of a patch on a target under a ROCm version."""
 
     PROVED = "proved"
     REFUTED = "refuted"
-    #: The record lacks an answer to a demand.
+    #: The record lacks the outcome of a required stage.
     INCOMPLETE = "incomplete"
     #: No runner could run the cell.
     OPEN = "open"
@@ -358,7 +358,7 @@ def shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
 
 
 def merge(queue: Queue, records: list[tuple[CiJob, JobRecord]]) -> tuple[RecordEnd, ...]:
-    """Write good records into the queue, unless the queue's record is as new or saw more."""
+    """Write good records into the queue, unless the queue's record is newer or more complete."""
     queue.local.mkdir(parents=True, exist_ok=True)
     with lock(queue.local / "collect.lock", "the merging of records"):
         return tuple(_merge(queue, job, record) for job, record in records)
