@@ -249,7 +249,7 @@ def _rows(content: bytes) -> Iterator[tuple[int, str]]:
         program = dwarf.line_program_for_CU(unit)
         if program is None:
             continue
-        # Files are counted from 0 since DWARF 5, and from 1 before.
+        # Files are numbered from 0 since DWARF 5, and from 1 before.
         first = 0 if program.header.version >= 5 else 1
         folders = program.header.include_directory
         paths = []

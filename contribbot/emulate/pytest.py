@@ -1,6 +1,7 @@
-"""pytest's plug-in: `-p contribbot.emulate.pytest --emulate gfx942`, and each test's outcome.
+"""pytest's plug-in for an emulated GPU: `-p contribbot.emulate.pytest --emulate gfx942`.
 
-Under `contribbot emulate` the GPU is in place already, and results go to that command.
+The plug-in notes the outcome of each test. Under `contribbot emulate`, the GPU is in place
+already, and the outcomes go to that command.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from contribbot.emulate.gpu import active_gpu
 from contribbot.emulate.outcomes import OUTCOMES, TestRow, write_event
 
 PROPERTY: Final = "contribbot.emulate"
-#: torch's message for an operator of an extension that is not there.
+#: torch's message on a missing operator of an extension.
 _OPERATOR: Final = re.compile(r"'_OpNamespace' '(\w+)' object has no attribute '(\w+)'")
 
 
 class TestTooLongError(BaseException):
-    """A test takes longer than it may; no `except Exception` catches it."""
+    """A test takes longer than the limit; no `except Exception` catches this error."""
 
     __test__ = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the target, and how much is run."""
+    """Add the options: the target, the sample of cases, and the time limit."""
     parser.addoption(
         "--emulate",
         metavar="TARGET",
@@ -53,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Put the emulated GPU in place before the import of the tests."""
+    """Put the emulated GPU in place before pytest imports the tests."""
     if target := early_config.known_args_namespace.emulate:
         if outcomes.FOLDER in os.environ:
             raise pytest.UsageError("a GPU is in place already: omit --emulate")
@@ -66,7 +67,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the tests; a file that cannot be imported is a row, and the others run."""
+    """Register the plug-in; a file that cannot be imported is a row, and the other files run."""
     if config.getoption("emulate") or outcomes.FOLDER in os.environ:
         config.option.continue_on_collection_errors = True
     config.pluginmanager.register(_Watch(config), "contribbot-emulated")
@@ -76,7 +77,7 @@ class _Watch:
     def __init__(self, config: pytest.Config) -> None:
         self._target: str | None = config.getoption("emulate")
         self._rows = dict[str, TestRow]()
-        #: One of pytest-xdist's workers: its findings go to the process that asked.
+        #: Whether this process is a worker of pytest-xdist, whose rows go to the main process.
         self._worker = hasattr(config, "workerinput")
         self._whole = True
         self._most: int = config.option.emulate_cases
@@ -86,25 +87,25 @@ class _Watch:
             write_event(kind="session")
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Note that not all tests have run: a person interrupted pytest, or pytest.exit did."""
+        """Record that not all tests have run: a person or `pytest.exit` ended the session."""
         self._whole = False
         if excinfo.errisinstance(KeyboardInterrupt):
             write_event(kind="interrupted")
 
     def pytest_sessionfinish(self) -> None:
-        """Tell that all tests have run, which an exit status of 0 does not."""
+        """Record that all tests have run, which an exit status of 0 does not tell."""
         if self._whole and not self._worker:
             write_event(kind="finished")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave a sample of each function's cases."""
+        """Reduce the cases of each function to a fixed sample."""
         functions = dict[str, list[pytest.Item]]()
         for item in items if self._most else ():
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
         for name, cases in functions.items():
-            chance = random.Random(f"contribbot {name}")  # noqa: S311  a sample
-            # By name: a parametrisation by a set has another order in each process.
+            chance = random.Random(f"contribbot {name}")  # noqa: S311  the choice need not be safe
+            # Cases are sorted by name: a parametrisation by a set differs in each process.
             cases.sort(key=lambda case: case.nodeid)
             functions[name] = chance.sample(cases, min(self._most, len(cases)))
         if functions:
@@ -125,7 +126,7 @@ class _Watch:
         self._late = False
         before = signal.signal(signal.SIGALRM, self._too_long)
         signal.alarm(self._seconds)
-        if self._seconds:  # for what no signal reaches; it ends the process
+        if self._seconds:  # if no signal reaches the test, this ends the process
             faulthandler.dump_traceback_later(2 * self._seconds + 60, exit=True)
         try:
             return (yield)
@@ -142,14 +143,14 @@ class _Watch:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add to a report the errors on the emulated GPU since the last report."""
-        left = signal.alarm(0)  # not within what follows
+        """Add the test's row to a report, from the errors on the GPU and the test's outcome."""
+        left = signal.alarm(0)  # no alarm during the following code
         report = yield
         active = active_gpu()
         errors = active.record.drain() if active else []
         row = None
         if errors:
-            # Also where the test has caught an error: the test's claim does not follow.
+            # An error counts even if the test has caught it: the test's claim does not follow.
             worst = next((each for each in errors if isinstance(each, NoResultError)), errors[0])
             row = outcomes.row_of(item.nodeid, worst, call.duration)
             if report.outcome != "failed":
@@ -177,7 +178,7 @@ class _Watch:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take a test's outcome; of pytest-xdist's workers, in the process that asked."""
+        """Record the outcome of a test; for workers of pytest-xdist, in the main process."""
         if self._worker:
             return
         rows = [
@@ -185,7 +186,7 @@ class _Watch:
             for name, value in report.user_properties
             if name == PROPERTY
         ]
-        if not rows and report.failed:  # another plug-in's: a worker has crashed
+        if not rows and report.failed:  # another plug-in's report: a worker has crashed
             said = outcomes.line_of(str(report.longrepr))
             rows = [TestRow(test=report.nodeid, outcome="failed", said=said)]
         for row in rows:
@@ -195,7 +196,7 @@ class _Watch:
                 write_event(kind="test", row=row.model_dump())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Show the table, unless `contribbot emulate` does."""
+        """Show the number of each outcome, unless `contribbot emulate` shows the outcomes."""
         if self._target and outcomes.FOLDER not in os.environ:
             rows = self._rows.values()
             counts = Counter(row.outcome for row in rows)

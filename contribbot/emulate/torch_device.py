@@ -1,7 +1,7 @@
-"""The emulated GPU as torch sees it: what asks for `cuda` gets tensors whose memory is the GPU's.
+"""The emulated GPU in torch: code that asks for `cuda` gets tensors in the GPU's memory.
 
-Their contents lie in this process's memory, torch's operators run on the processor, and
-`torch.cuda` answers as a ROCm build of torch does on that GPU.
+The contents of these tensors are in this process's memory, torch's operators run on the
+processor, and `torch.cuda` answers as a ROCm build of torch does on such a GPU.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from contribbot.emulate.gpu import HIP, EmulatedGpu
 
 @contextlib.contextmanager
 def _memory_limit() -> Iterator[None]:
-    """Have an allocation fail that this machine has no memory for: it would kill us later."""
+    """Make allocations beyond the free memory fail: the system would kill the process later."""
     status = Path("/proc/self/status")
     if not status.exists():
         yield
@@ -65,10 +65,10 @@ def _memory_limit() -> Iterator[None]:
 
 
 class Event:
-    """An event without meaningful times."""
+    """An event whose times mean nothing."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        """Take what torch's takes."""
+        """Accept the arguments of torch's class."""
 
     def record(self, *args: object) -> None:
         """Do nothing: all work is done at once."""
@@ -93,30 +93,30 @@ class Stream:
     priority = 0
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        """Take what torch's takes."""
+        """Accept the arguments of torch's class."""
 
-    def __enter__(self) -> Stream:  # noqa: PYI034  there is one
-        """Change nothing."""
+    def __enter__(self) -> Stream:  # noqa: PYI034  there is one stream
+        """Return the stream, and change nothing."""
         return self
 
     def __exit__(self, *args: object) -> None:
         """Change nothing."""
 
     def synchronize(self, *args: object) -> None:
-        """Do nothing."""
+        """Do nothing: no work is left."""
 
     wait_stream = wait_event = synchronize
 
     def __eq__(self, other: object) -> bool:
-        """Return True: all streams are the only stream."""
+        """Return whether the other object is a stream: all streams are the same stream."""
         return isinstance(other, Stream)
 
     def __hash__(self) -> int:
-        """Agree with equality."""
+        """Return a hash that all streams share."""
         return self.cuda_stream
 
     def record_event(self, event: Event | None = None) -> Event:
-        """Return an event."""
+        """Return the given event, or a new event."""
         return event or Event()
 
     def query(self) -> bool:
@@ -125,10 +125,10 @@ class Stream:
 
 
 class Graph:
-    """A CUDA graph: a class, since annotations name it."""
+    """A CUDA graph; a class, because annotations name the type."""
 
     def __init__(self, *_args: object, **_kwargs: object) -> None:
-        """Refuse: nothing is captured here."""
+        """Raise NotEmulatedError: no launches can be captured."""
         raise NotEmulatedError(
             "CUDA graphs are not emulated: run the same code without them (enforce_eager)"
         )
@@ -195,7 +195,7 @@ def _cuda(target: str) -> dict[str, object]:
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "set_rng_state": lambda state, *_: torch.set_rng_state(state),
         "manual_seed": torch.default_generator.manual_seed,
-        # Each a function of its own: torch.compile looks them up.
+        # One function for each name, because torch.compile looks the functions up.
         **{name: always(None) for name in _IGNORED.split()},
         **_memory_counters(),
     }
@@ -218,7 +218,7 @@ def _memory_counters() -> dict[str, Callable[..., object]]:
 
 
 def _amdsmi(target: str) -> types.ModuleType:
-    """Return a stand-in for AMD's system management library: vLLM takes the target from it."""
+    """Return a stand-in for AMD's system management library, from which vLLM reads the target."""
     module, total = types.ModuleType("amdsmi"), FACTS[target].gib << 30
     names = {"target_graphics_version": target, "market_name": target, "device_id": ""}
     error: type[Exception] = type("AmdSmiException", (Exception,), {})
@@ -242,15 +242,15 @@ def _amdsmi(target: str) -> types.ModuleType:
 
 
 class Generator(torch.Generator):
-    """A generator: that of a GPU is the processor's."""
+    """A random number generator, which for a GPU is the processor's, too."""
 
     def __new__(cls, device: object = "cpu") -> Generator:  # noqa: ARG004, PYI034
-        """Make a generator of the processor."""
+        """Return a generator of the processor."""
         return super().__new__(cls, device="cpu")  # type: ignore[call-arg]  # torch's stub lacks it
 
 
 class _LikeDevice(type):
-    """Of a class that stands for torch.device: also in torch's tables of types."""
+    """The type of a class that equals torch.device, also in torch's tables of types."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, DEVICE)
@@ -263,17 +263,17 @@ class _LikeDevice(type):
 
 
 class DeviceByNumber(metaclass=_LikeDevice):
-    """`torch.device`, where a number means a GPU: a build of torch for processors refuses it."""
+    """A replacement of `torch.device`: a number means a GPU, also in a build without CUDA."""
 
     def __new__(cls, *args: object, **kwargs: object) -> torch.device:  # type: ignore[misc]
-        """Return a real `torch.device`."""
+        """Return a `torch.device` of torch."""
         if args and isinstance(args[0], int):
             args = ("cuda", *args)
         return DEVICE(*args, **kwargs)  # type: ignore[call-overload, no-any-return]  # torch checks them
 
 
 def _on_processor(data: object) -> object:
-    """Return numbers for a tensor, with those of the GPU's tensors among them."""
+    """Return data for a tensor, with tensors of the GPU replaced by the processor's tensors."""
     if isinstance(data, (list, tuple)):
         return [*map(_on_processor, data)] if _has_tensor(data) else data
     return data.contents if isinstance(data, EmulatedTensor) else data
@@ -286,7 +286,7 @@ def _has_tensor(data: object) -> bool:
 
 
 def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
-    """Yield the replacements in torch: owner, name and new value."""
+    """Yield the replacements in torch: the owner, the name and the new value."""
     for name, value in _cuda(target).items():
         for module in (torch.cuda, torch.cuda.memory):
             if module is torch.cuda or hasattr(module, name):
@@ -294,10 +294,10 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     yield torch, "Generator", Generator
     yield torch, "device", DeviceByNumber
     tensor = torch.tensor
-    _device_constructors()  # by which a default device knows torch's own
+    _device_constructors()  # fill torch's cache before functions are replaced
 
     def pinnable(data: object, *, pin_memory: bool = False, **more: object) -> torch.Tensor:
-        # torch's asks for pinned memory itself, where no mode sees it.
+        # torch's own function would pin the memory itself, which no mode sees.
         made = tensor(_on_processor(data), **more)  # type: ignore[arg-type]  # torch checks them
         return made.pin_memory() if pin_memory else made
 
@@ -307,13 +307,13 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
     load = ctypes.CDLL.__init__
 
     def library(self: ctypes.CDLL, name: str | None, *more: object, **others: object) -> None:
-        # With it, programs such as vLLM find a GPU of NVIDIA's beside ours.
+        # With this library, programs such as vLLM find a GPU of NVIDIA, too.
         if name is not None and Path(name).name.startswith("libnvidia-ml."):
             raise OSError(f"{name}: {target} is emulated: no real GPU is used")
-        load(self, name, *more, **others)  # type: ignore[arg-type]  # ctypes checks them
+        load(self, name, *more, **others)  # type: ignore[arg-type]  # ctypes checks the arguments
 
     yield ctypes.CDLL, "__init__", library
-    taggers = torch.serialization._package_registry  # noqa: SLF001  it has no other name
+    taggers = torch.serialization._package_registry  # noqa: SLF001  no public name
     ours = (0, storage_tag, restored_storage)
     yield torch.serialization, "_package_registry", [ours, *taggers]
     yield torch._utils, "_rebuild_tensor", rebuilt_tensor  # noqa: SLF001  files name its callers
@@ -339,7 +339,7 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
             yield torch.accelerator, name, value
     yield torch.autograd, "_engine_run_backward", run_backward
     yield torch.autograd.function._HookMixin, "_register_hook", staticmethod(register_hook)  # noqa: SLF001  C++ calls it by this name
-    if "torch._dynamo" in sys.modules:  # else it reads TORCHDYNAMO_DISABLE when it is imported
+    if "torch._dynamo" in sys.modules:  # else its import reads TORCHDYNAMO_DISABLE
         yield sys.modules["torch._dynamo"].config, "disable", True
     run = threading.Thread.run
 
@@ -352,8 +352,8 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
 
 @functools.cache
 def _guard() -> None:
-    """Have torch take tensors of a GPU that is not there; somebody is CUDA's guard meanwhile."""
-    # A build of torch without CUDA has nobody there; ours answers 0 to every question.
+    """Make torch accept tensors of a missing GPU; a stand-in is CUDA's device guard meanwhile."""
+    # A build of torch without CUDA has no guard; the stand-in answers 0 to every call.
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     try:
         guards = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
@@ -389,7 +389,7 @@ def installed(gpu: EmulatedGpu) -> Iterator[None]:
         # torch.tensor makes its tensor on the processor, then moves it where the mode sees it.
         torch._C._set_only_lift_cpu_tensors(True)  # noqa: SLF001
         stack.callback(torch._C._set_only_lift_cpu_tensors, lift)  # noqa: SLF001
-        # A module's parameters become new ones: the old ones' memory is not the GPU's.
+        # A module's parameters become new tensors: the memory of the old tensors is not the GPU's.
         overwrite = torch.__future__.get_overwrite_module_params_on_conversion()
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrite)

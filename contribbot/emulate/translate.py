@@ -1,8 +1,9 @@
-"""From instructions to C++: what each does to the registers of one wave.
+"""Translate instructions to C++ on the registers of one wave.
 
-A vector instruction becomes a loop over the lanes that EXEC names (`x`); `v` and `s` are the
-wave's registers, `l` a lane, `m` the machine. Numbers of registers and constants are parameters
-(`op`; the first is where the next instruction stands), so that instructions share their code.
+A vector instruction becomes a loop over the active lanes (`x`, from EXEC). `v` and `s` are the
+wave's registers, `l` is a lane, and `m` the machine. Numbers of registers and constants are
+parameters (`op`, of which the first is the offset of the next instruction), so that instructions
+of one form share their code.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contribbot.emulate.registers import ACCUMULATORS, LOCAL, VGPR, FloatMode, R
 
 _VCC, _EXEC = 106, 126
 _VCC_WORDS: Final = frozenset({_VCC, _VCC + 1})
-#: Instructions that only wait, or hint, or speak to caches.
+#: Instructions that only wait, give a hint, or act on caches.
 _NOTHING: Final = re.compile(
     r"S_(NOP|WAITCNT.*|WAIT_.*|DELAY_ALU|CLAUSE|SLEEP|SETPRIO|SET_INST_PREFETCH_DISTANCE|"
     r"INST_PREFETCH|ICACHE_INV|SENDMSG|CODE_END|DCACHE_\w+|PREFETCH_\w+|GL1_INV|BARRIER_SIGNAL|"
@@ -37,17 +38,17 @@ _CONDITIONS: Final = {
     "EXECZ": "!mask(s, EXEC_)",
     "EXECNZ": "mask(s, EXEC_)",
 }
-#: Of a shift, which source is the distance: the first where the order is reversed.
+#: Shifts, with the source that is the distance: the first source if the order is reversed.
 _SHIFT: Final = re.compile(
     r"[VS]_((?P<S0>(LSHL|LSHR|ASHR)REV)|(?P<S1>(LSHL|LSHR|ASHR)(_ADD|_OR)?)|(?P<S2>ADD_LSHL))"
     r"_[BIU](?P<width>16|32|64)$"
 )
-#: Formats that the signs of a packed instruction fit.
+#: Formats whose two signs a packed instruction can change.
 _SIGNED: Final = re.compile(r"^PK2_B?F(16|32)$")
 _FLOAT: Final = re.compile(r"(PK2_)?F(16|32|64)$")
-#: Instructions that keep the other half of their register on CDNA.
+#: Instructions that keep the other half of their destination on CDNA.
 _KEEPS: Final = re.compile(r"V_(MAD_[FUI]16|FMA_F16|DIV_FIXUP_F16|(FMA|MAD)_MIX(LO|HI)_F16)$")
-#: Instructions that read a mask of lanes, in VOP3 from its third source.
+#: Instructions that read a mask of lanes, which is the third source in VOP3.
 _READS_MASK: Final = re.compile(r"CNDMASK|_CI_|ADDC|SUBB")
 _COMMON: Final = {
     "IEEE_MODE": "IEEE",
@@ -73,7 +74,7 @@ def _translation(text: str, *, lanes: bool, flush: frozenset[str]) -> Translatio
 
 
 def _distance(instruction: Instruction) -> list[str]:
-    """Return the statement that records a shift by the width or more."""
+    """Return the statement that records a shift by the operand's width or more."""
     if not (shift := _SHIFT.match(instruction.name)):
         return []
     by = next(name for name in ("S0", "S1", "S2") if shift[name])
@@ -84,7 +85,7 @@ class Writer(Registers):
     """Writes one instruction as C++ statements."""
 
     def write(self, instruction: Instruction) -> None:
-        """Write one instruction that goes on to the next."""
+        """Write one instruction as C++; `end` writes branches and other ends of a block."""
         name, encoding = instruction.name, instruction.encoding
         if _NOTHING.match(name) or (self.mode.saturates and sets_saturation(instruction)):
             memory_ops.wait(self, instruction)
@@ -105,13 +106,13 @@ class Writer(Registers):
         text = text_of(instruction)
         if not text:
             raise NotModelledError("it has no pseudo-code")
-        # Measured: dot products of gfx90a flush halves in every mode (llvm/llvm-project#205101).
+        # Measured: dot products of gfx90a flush float16 in every mode (llvm/llvm-project#205101).
         flushes = self.mode.target == "gfx90a" and "DOT2" in instruction.name
         flush = self.mode.flush | {"f16"} if flushes else self.mode.flush
         return _translation(text, lanes=lanes, flush=flush)
 
     def _constants(self, instruction: Instruction, done: Translation) -> list[str]:
-        """Return the declarations of an instruction's constants."""
+        """Return the declarations of the constants that an instruction's text uses."""
         get = instruction.get
         known = {
             **_COMMON,
@@ -162,7 +163,7 @@ class Writer(Registers):
         self.lines += ["{", *lines, "}"]
 
     def _source(self, instruction: Instruction, place: int) -> str:
-        """Return a vector instruction's source with the modifiers of the encoding."""
+        """Return a source of a vector instruction, with the modifiers of the encoding."""
         name, encoding, get = f"src{place}", instruction.encoding, instruction.get
         number = instruction.fields.get(name, instruction.fields.get(f"v{name}"))
         if number is None:
@@ -177,7 +178,7 @@ class Writer(Registers):
             return self._packed(instruction, place, number, spec)
         negated = get("neg") >> place & 1 or get(f"{name}_neg")
         absolute = get("abs") >> place & 1 or get(f"{name}_abs")
-        selects = "SDWA_SRC0_SEL" if sdwa else "[SRC0"  # the text takes its part of the register
+        selects = "SDWA_SRC0_SEL" if sdwa else "[SRC0"  # the text selects a part of the register
         if place == 0 and selects in instruction.pseudocode:
             if negated or absolute or get("src0_sext"):
                 raise NotModelledError("a sign of a part that the text selects")
@@ -199,7 +200,7 @@ class Writer(Registers):
         if width == 16:
             code = f"u16({code} >> {16 * high})"
         if "BITOP3" in instruction.name:
-            return code  # these bits are its truth table
+            return code  # the modifiers' bits are the truth table
         if (negated or absolute) and spec.format.startswith("PK"):
             raise NotModelledError("a sign of two numbers at once")
         size = width if width in {16, 64} else 32
@@ -224,7 +225,7 @@ class Writer(Registers):
         return self.read(number, spec, instruction.get("literal"), half=half)
 
     def _packed(self, instruction: Instruction, place: int, number: int, spec: Operand) -> str:
-        """Return a source of a packed instruction: each half chosen, each with its sign."""
+        """Return a source of a packed instruction: a choice and a sign for each half."""
         get = instruction.get
         low, minus, minus_high = (get(name) >> place & 1 for name in ("opsel", "neg", "neg_hi"))
         high = (get("opsel_hi") | get("opsel_hi2") << 2) >> place & 1
@@ -234,13 +235,13 @@ class Writer(Registers):
             code = f"({code} & ~{tops})" if minus_high else code
             return f"({code} ^ {tops})" if minus else code
         size = 32 if spec.bits == 64 else 16
-        if size == 32 and 128 <= number < VGPR:  # a constant stands in both halves
+        if size == 32 and 128 <= number < VGPR:  # both halves have the constant
             half = self.read(number, Operand(32, "F32"), get("literal"))
             code = f"join({half}, {half})"
         else:
             code = self._operand(instruction, place, number, spec)
         plain = "MOV" in instruction.name or not spec.format.startswith(("PK", "F", "B", "U", "I"))
-        if plain or "IU" in spec.format:  # of IU, NEG says which have signs
+        if plain or "IU" in spec.format:  # for IU, NEG tells which operands are signed
             return code
         kind = f"u{2 * size}"
         if (low, high) != (0, 1) and (spec.format.startswith("PK2") or low):
@@ -252,7 +253,7 @@ class Writer(Registers):
         return f"{kind}({code} ^ {signs:#x}ull)" if signs else f"{kind}({code})"
 
     def _vector(self, pair: Sequence[Instruction]) -> None:
-        """Write one vector instruction, or two that are issued together."""
+        """Write one vector instruction, or two instructions that are issued together."""
         lines, after, stores = list[str](), list[str](), list[str]()
         scalar = False
         for half, instruction in enumerate(pair):
@@ -286,7 +287,7 @@ class Writer(Registers):
                 scalar = destination < VGPR
                 registers, value, old = self._result(instruction, destination, spec, done, body)
                 inner.append(f"u64 D0 = {old};")
-                # Stored after the other half has read its sources.
+                # The register is written after a pair's other instruction has read its sources.
                 lines.append(f"u{32 * len(registers) or 32} result{half};")
                 tail.append(f"result{half} = {value};")
                 for place, register in enumerate(registers):
@@ -294,7 +295,7 @@ class Writer(Registers):
             lines += ["{", *inner, *body, *tail, "}"]
         if self.skipped and after:
             raise NotModelledError("a compare or carry with DPP")
-        if scalar:  # v_s_rcp_f32 and its like: from scalar registers into one
+        if scalar:  # v_s_rcp_f32 and similar: scalar source and destination
             self.lines += ["{", *self.before, *lines, *stores, "}"]
             return
         skip = f"if ({self.skipped}) continue;" if self.skipped else ""
@@ -302,7 +303,7 @@ class Writer(Registers):
 
     @staticmethod
     def _mask_register(instruction: Instruction, name: str) -> int:
-        """Return which scalar registers take the bits that an instruction leaves in its lanes."""
+        """Return the first scalar register for a mask that an instruction writes."""
         fields, encoding = instruction.fields, instruction.encoding
         if name == "EXEC":
             return _EXEC
@@ -320,7 +321,7 @@ class Writer(Registers):
         done: Translation,
         lines: list[str],
     ) -> tuple[list[str], str, str]:
-        """Return a result's registers, value and what they held; `lines` gets what modifies it."""
+        """Return a result's registers, value and old value; add the modifiers to `lines`."""
         encoding, get = instruction.encoding, instruction.get
         true16 = self.mode.family != "cdna" and spec.bits == 16
         vop3 = encoding.startswith("VOP3")
@@ -346,8 +347,8 @@ class Writer(Registers):
             lines[:0] = ["D0 >>= 16;"] if high else []
             kept = 0xFFFF if high else 0xFFFF0000
             code = f"(u32)(u16)D0 << {16 * high}"
-            # Older targets zero the other half, but for a few (LLVM's GCNSubtarget.cpp,
-            # zeroesHigh16BitsOfDest; what has a LEGACY form does, AMD's documents of CDNA 3).
+            # Older targets zero the other half, with a few exceptions (LLVM's GCNSubtarget.cpp,
+            # zeroesHigh16BitsOfDest; instructions with a LEGACY form, AMD's documents of CDNA 3).
             if true16 or high or _KEEPS.match(instruction.name):
                 code = f"({code} | ({old} & {kept:#x}u))"
         chosen, unused = get("dst_sel", 6), get("dst_unused")
@@ -360,7 +361,7 @@ class Writer(Registers):
         return [register], code, old
 
     def _modified(self, instruction: Instruction, done: Translation) -> list[str]:
-        """Return the output modifiers: a factor, the clamp, flushed subnormals."""
+        """Return the output modifiers' statements: a factor, the clamp, flushed subnormals."""
         name, clamp = instruction.name, instruction.get("clmp")
         factor = 0 if "BITOP3" in name else instruction.get("omod")
         form = _FLOAT.match(instruction.operands.get("vdst", _WORD).format)
@@ -372,7 +373,7 @@ class Writer(Registers):
             return []
         size, kind = int(form[2]), f"f{form[2]}"
         flush = kind in self.mode.flush and not re.search(r"CNDMASK|_MOV_", name)
-        # LLVM's SIFoldOperands.cpp: hardware ignores it in IEEE mode, and has no subnormals, no -0.
+        # LLVM's SIFoldOperands.cpp: it has no effect in IEEE mode, and gives no subnormals or -0.
         if factor and (self.mode.ieee or kind not in self.mode.flush):
             raise NotModelledError("a factor in IEEE mode, or where subnormals are kept")
         lines = []
@@ -385,7 +386,7 @@ class Writer(Registers):
         return lines if factor or clamp or flush else []
 
     def end(self, instruction: Instruction) -> bool:
-        """Write an instruction that reads its place or ends a block; return whether it is such."""
+        """Write a branch or another instruction that needs its offset; return False for others."""
         name, fields = instruction.name, instruction.fields
         if test := _CONDITIONS.get(name.removeprefix("S_CBRANCH_")):
             self.uses |= _VCC_WORDS if "VCC" in test else set()
@@ -415,7 +416,7 @@ class Writer(Registers):
 
 
 def sets_saturation(instruction: Instruction) -> bool:
-    """Say whether an instruction sets FP16_OVFL, one bit of the register MODE, at its place 23."""
+    """Return whether an instruction sets FP16_OVFL, which is bit 23 of the register MODE."""
     return (
         instruction.name == "S_SETREG_IMM32_B32"
         and instruction.fields["simm16"] == 1 | 23 << 6
@@ -424,7 +425,7 @@ def sets_saturation(instruction: Instruction) -> bool:
 
 
 def jump(instruction: Instruction) -> int:
-    """Return how many bytes a branch skips."""
+    """Return the number of bytes that a branch skips."""
     by = instruction.fields["simm16"]
     return 4 * (by - ((by >> 15) << 16))
 
@@ -436,8 +437,9 @@ def ends_block(instruction: Instruction) -> bool:
     }
 
 
-#: What reads or writes other lanes than its own. `x` are the active ones; `$v_`, `$a_` and `$s_`
-#: stand for the vector, accumulation or scalar register of a field, `$src0` for its value.
+#: Instructions that read or write other lanes. `x` are the active lanes; `$v_`, `$a_` and `$s_`
+#: stand for the vector, accumulation or scalar register of a field, and `$src0` for the value of a
+#: source.
 _BETWEEN_LANES: Final = {
     "V_READFIRSTLANE_B32": "const int l = first_lane(x); $s_vdst = $src0;",
     "V_READLANE_B32": "const int l = $src1 % LANES; $s_vdst = $src0;",
@@ -455,9 +457,9 @@ _BETWEEN_LANES: Final = {
     }}"""
         for size in (16, 32)
     },
-    # It does nothing in waves of 32.
+    # In waves of 32 lanes this instruction does nothing.
     "V_PERMLANE64_B32": "KEEP(t, $src0) if (LANES == 64) EACH $v_vdst = t[l ^ 32];",
-    # A lane that is not active gives 0.
+    # An inactive lane gives 0.
     "DS_BPERMUTE_B32": """KEEP(t, x >> l & 1 ? $v_data0 : 0u)
         EACH $v_vdst = t[(($v_addr + $offset) >> 2) % LANES];""",
     "DS_PERMUTE_B32": """u32 t[LANES] = {};
@@ -474,7 +476,7 @@ _BETWEEN_LANES: Final = {
 
 
 def _between_lanes(writer: Registers, instruction: Instruction) -> bool:
-    """Write an instruction across lanes; return whether the instruction is such an instruction."""
+    """Write an instruction that uses other lanes; return False for any other instruction."""
     if code := _BETWEEN_LANES.get(instruction.name, ""):
         if instruction.name.startswith("DS_"):
             writer.begins = LOCAL
@@ -507,10 +509,10 @@ def _named(writer: Registers, instruction: Instruction, name: str) -> str:
 
 
 def _moved(writer: Registers, instruction: Instruction, number: int) -> str:
-    """Return a source that comes from other lanes (DPP)."""
+    """Return the value of a source that comes from another lane (DPP)."""
     get, lanes = instruction.get, writer.mode.lanes
     table = _dpp(instruction.fields["dpp"], lanes)
-    # `from` is -1 for a lane that has no source: it reads 0, or is not written.
+    # For a lane without a source, `from` is -1: the lane reads 0, or is not written.
     readable = "from[l] >= 0" + ("" if get("fi") else " && (x >> from[l] & 1)")
     writer.before += [
         f"KEEP(t, {writer.vgpr(number - VGPR)})",
@@ -530,13 +532,13 @@ def _listed(table: Sequence[int]) -> str:
 
 
 def _table(lanes: int, source: Callable[[int, int, int], int | None]) -> list[int]:
-    """Return for each lane its source, by its row's first lane and its place there; -1: none."""
+    """Return each lane's source lane (-1: none); `source` gets lane, row's start, place in row."""
     found = [source(lane, lane // 16 * 16, lane % 16) for lane in range(lanes)]
     return [place if place is not None and 0 <= place < lanes else -1 for place in found]
 
 
 def _dpp(control: int, lanes: int) -> list[int]:
-    """Return the source lane of each lane under a DPP control; -1: no source."""
+    """Return each lane's source lane under a DPP control; -1: no source."""
     by = control & 15
     sources: dict[int, Callable[[int, int, int], int | None]] = {
         0x100: lambda _, row, place: row + place + by if place + by < 16 else None,
@@ -562,15 +564,15 @@ def _dpp(control: int, lanes: int) -> list[int]:
 
 
 def _swizzle(offset: int, lanes: int) -> list[int]:
-    """Return the source of each lane under the offset of a ds_swizzle."""
+    """Return each lane's source lane under the offset of a ds_swizzle."""
 
     def source(lane: int, *_: int) -> int:
         group, place = lane & ~31, lane % 32
         if offset & 0x8000 == 0:
             return group + (((place & offset) | (offset >> 5)) ^ (offset >> 10)) % 32
-        if offset < 0xC000:  # four lanes
+        if offset < 0xC000:  # within four lanes
             return lane & ~3 | offset >> lane % 4 * 2 & 3
-        if offset < 0xE000:  # rotate
+        if offset < 0xE000:  # a rotation
             by, kept = offset >> 5 & 31, offset & 31
             moved = place - by if offset & 0x400 else place + by
             return group + ((place & kept) | (moved & 31 & ~kept))
@@ -579,14 +581,14 @@ def _swizzle(offset: int, lanes: int) -> list[int]:
     return _table(lanes, source)
 
 
-# MFMA and WMMA: matrix products over the registers of a whole wave. Documents fix which lane holds
-# which element and leave open in which order the products are added and how each sum is rounded.
-# The result here is the sum, in float64, rounded once. With `bounds`, a launch also takes both ends
-# of what any order of additions in the format of D can give (Higham, Accuracy and Stability of
-# Numerical Algorithms, section 4.2). Where only the lanes' order of the K products matters, A and B
-# agree on it; with scales, or of two formats, it is that of AMD's CDNA 4 instruction set: 32
-# products side by side in a lane, but those of 8 bits in two runs of 16 (as ROCm/rocm-systems has
-# it, emulation/rocjitsu, mma_layout.py).
+# MFMA and WMMA are matrix products over the registers of a whole wave. AMD's documents fix the
+# lane of each element, but neither the order in which products are added nor the rounding of each
+# sum. The result here is the sum in float64, rounded once. With `bounds`, a launch also takes both
+# ends of the results of any order of additions in the format of D (Higham, Accuracy and Stability
+# of Numerical Algorithms, section 4.2). If only the order of the K products over lanes is open, A
+# and B use the same order. With scales, or with two formats, the order is that of AMD's CDNA 4
+# instruction set: 32 products side by side in a lane, but products of 8 bits in two runs of 16 (as
+# in ROCm/rocm-systems, emulation/rocjitsu, mma_layout.py).
 _EIGHT_BITS: Final = r"(?:FP8|BF8)_(?:FP8|BF8)"
 _MFMA: Final = re.compile(
     rf"V_MFMA_(?:SCALE_)?(?P<d>[FI]32|F64)_(?P<size>\d+)X\d+X(?P<k>\d+)(_(?P<blocks>\d+)B)?"
@@ -597,21 +599,21 @@ _WMMA: Final = re.compile(
 )
 #: The formats of V_MFMA_*_F8F6F4, by the fields CBSZ and BLGP.
 _MATRIX_FORMATS: Final = ("FP8", "BF8", "FP6", "BF6", "FP4")
-#: The bits of an element; all others have those of their name.
+#: The bits of an element of these formats; other formats have the number of bits in their name.
 _MATRIX_BITS: Final = {"FP8": 8, "BF8": 8, "FP6": 6, "BF6": 6, "FP4": 4}
 
 
 @dataclass(frozen=True)
 class _Shape:
     size: int  # the rows of A and the columns of B
-    products: int  # those that make one sum
-    blocks: int  # how many matrices it multiplies with as many others
-    formats: tuple[str, str, str]  # of A, of B, and of C and D
-    only: int = -1  # the one block of A that all of B take; -1: each has its own
+    products: int  # the number of products in one sum
+    blocks: int  # the number of independent matrix products
+    formats: tuple[str, str, str]  # the formats of A, of B, and of C and D
+    only: int = -1  # the block of A that all products use; -1: each its own block
 
 
 def _matrix(writer: Registers, instruction: Instruction) -> bool:
-    """Write a matrix instruction; return whether the instruction is a matrix instruction."""
+    """Write a matrix instruction; return False for an instruction of another kind."""
     if not instruction.name.startswith(("V_MFMA_", "V_WMMA_", "V_SMFMAC_", "V_SWMMAC_")):
         return False
     mode, fields = writer.mode, instruction.fields
@@ -620,7 +622,7 @@ def _matrix(writer: Registers, instruction: Instruction) -> bool:
         raise NotModelledError("matrix instructions of waves of 64 lanes on RDNA")
     shape = _shape(instruction, mode)
     bits = [_MATRIX_BITS.get(name) or int(re.sub(r"\D", "", name)) for name in shape.formats]
-    rows = 16 if mode.family == "rdna3" else lanes  # gfx11 holds A and B twice
+    rows = 16 if mode.family == "rdna3" else lanes  # gfx11 has A and B twice
     inputs = [shape.size * shape.blocks * shape.products * width // (32 * rows) for width in bits]
     elements = shape.size * shape.size * shape.blocks // lanes
     packed = bits[2] == 16 and mode.family == "rdna4"
@@ -656,7 +658,7 @@ def _matrix(writer: Registers, instruction: Instruction) -> bool:
 
 
 def _scales(writer: Registers, instruction: Instruction) -> list[str]:
-    """Return a lane's exponents, of A's elements and of B's: one byte of a register each."""
+    """Return the exponents of A's and B's elements in a lane: one byte of a register each."""
     if "scale_src0" not in instruction.fields:
         return []
     if instruction.get("neg") or instruction.get("neg_hi"):
@@ -699,5 +701,5 @@ def _shape(instruction: Instruction, mode: FloatMode) -> _Shape:
     return _Shape(int(found["size"]), int(found["k"]), blocks, formats, only)
 
 
-#: What writes instructions of their own kind, or says that they are of another.
+#: Methods and functions that write instructions of one kind; False: another kind.
 _WRITERS: Final = (Writer.end, memory_ops.write, _matrix, _between_lanes)

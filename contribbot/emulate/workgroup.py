@@ -1,4 +1,4 @@
-"""The execution of workgroups: registers, LDS and scratch, and faults."""
+"""Execute workgroups on machine.hpp, in threads, and report faults and hazards."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from contribbot.emulate.program import Program
 
 _SCALARS: Final = 256
-#: Bytes of machine.hpp's Wave.
+#: The number of bytes of machine.hpp's Wave.
 _WAVE: Final = 8 * (19 + 128 + 768 + 256)
-#: The counters that code waits for, by machine.hpp's kinds of memory operations.
+#: The counters for which code waits, by the kind of memory operation in machine.hpp.
 _COUNTERS: Final = {
     "cdna": ("vmcnt", "lgkmcnt", "lgkmcnt", "vmcnt and lgkmcnt"),
     "rdna3": ("vmcnt", "lgkmcnt", "lgkmcnt", "vmcnt and lgkmcnt"),
     "rdna4": ("loadcnt", "dscnt", "kmcnt", "loadcnt and dscnt"),
 }
-#: The number of instructions of a workgroup's waves from which the workgroup is endless.
+#: The number of instructions after which a workgroup counts as endless.
 _LONGEST: Final = 200_000_000
-_SEVERAL: Final = 63  # in place of a wave's number: several waves read
-#: The faults of machine.hpp.
+_SEVERAL: Final = 63  # in place of a wave's number: several waves read the byte
+#: The faults of machine.hpp, in order.
 _FAULTS: Final = (
     *("", "outside", "nowhere", "read only", "misaligned", "unwritten", "read", "wrote"),
     *("pending", "unfenced", "unstored", "endless", "unmodelled", "unknown"),
@@ -50,7 +50,7 @@ _LAST_FIELDS: Final = """
 
 
 class _Machine(ctypes.Structure):
-    """`Machine` of machine.hpp: numbers and pointers of 64 bits each."""
+    """The struct `Machine` of machine.hpp: numbers and pointers of 64 bits each."""
 
     _fields_ = [
         (name, ctypes.c_uint64)
@@ -64,17 +64,17 @@ class _Machine(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Hazard:
-    """The chance on which a result may depend: the instruction's place, and the word it reached."""
+    """A race, or a read of unwritten memory: the instruction's address, the buffer, the byte."""
 
     kind: Literal["race", "unwritten"]
     at: int
-    row: int  # the buffer's number
+    row: int  # the number of the buffer
     byte: int
     wave: int
-    other: int  # the wave before it, or `_SEVERAL`
+    other: int  # the wave with the earlier access, or `_SEVERAL`
 
     def error(self, place: SourceLocation, memory: Memory, differ: str) -> KernelError:
-        """Return the fault for a hazard on which the result depends, as a second run has shown."""
+        """Return the error for a hazard, after a second run with a different result."""
         name = f"byte {self.byte} of {memory.at(self.row).name}"
         if self.kind == "unwritten":
             said = f"{name}, which nobody wrote; with other contents {differ}"
@@ -87,7 +87,7 @@ class Hazard:
 
 @dataclass
 class LaunchWatch:
-    """Makes a launch record its hazards; with `reverse`, the last wave has the first turn."""
+    """Makes a launch record its hazards; `reverse`: the last wave runs first."""
 
     reverse: bool = False
     hazards: tuple[Hazard, ...] = ()
@@ -95,7 +95,7 @@ class LaunchWatch:
 
 @dataclass(frozen=True)
 class Launch:
-    """The state that all workgroups of a launch share; with `watch` one runs after the other."""
+    """The state that all workgroups of a launch share; with `watch`, workgroups run one by one."""
 
     program: Program
     memory: Memory
@@ -107,14 +107,14 @@ class Launch:
     watch: LaunchWatch | None = None
 
     def run(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-        """Run all; return by word how often it ran, and notes: 1, a wide shift; 2, unaligned."""
-        following = ctypes.c_uint64(0)  # the next workgroup
+        """Run all workgroups; return executions and notes (1 wide shift, 2 unaligned) by word."""
+        following = ctypes.c_uint64(0)  # the number of the next workgroup
         groups = int(np.prod(self.grid, dtype=np.int64))
         count = min(threads(), groups) if self.program.parallel and not self.watch else 1
         machines = [Executor(self, groups, following) for _ in range(count)]
         running = machines
         while running:
-            # A wave's unknown write becomes known when all waves have stopped.
+            # The code after a wave's unknown jump is compiled when all executors have stopped.
             _in_threads(running)
             running = [machine for machine in running if machine.cause == "unknown"]
             for machine in running:
@@ -131,7 +131,7 @@ class Launch:
 
 
 class Executor:
-    """One thread's machine; `registers`: the last workgroup's registers, by wave."""
+    """The machine of one thread; `registers` has the last workgroup's registers, by wave."""
 
     def __init__(self, launch: Launch, groups: int, following: ctypes.c_uint64) -> None:
         self._launch, self._following = launch, following
@@ -169,7 +169,7 @@ class Executor:
             "writer": np.zeros(shared, np.uint32),
             "reader": np.zeros(shared, np.uint32),
             "hazards": np.zeros((words if launch.watch else 0, 2), np.uint64),
-            # One store writes at most 16 bytes a lane.
+            # A store writes at most 16 bytes for each lane.
             "tracks": np.zeros(waves * _WAVE, np.uint8),
             "late": np.zeros(shared, np.uint64),
             "clash": np.zeros(shared, np.uint16),
@@ -201,11 +201,11 @@ class Executor:
 
     @property
     def cause(self) -> str:
-        """The fault that stopped the workgroup; empty: no workgroup was left."""
+        """The fault that stopped the executor; empty: no workgroup was left."""
         return _FAULTS[self.state.fault]
 
     def run(self) -> None:
-        """Run workgroups until no workgroup is left, or a fault stops the executor."""
+        """Run workgroups until no workgroup is left, or until a fault stops the executor."""
         program, state, old = self._launch.program, self.state, self.registers
         width = max(_SCALARS + program.vectors * program.mode.lanes, old.shape[1])
         if state.stride < width:  # the program needs more registers than before
@@ -233,7 +233,7 @@ class Executor:
                 return UnmodelledError(why, place)
             case "endless":
                 fault, told = cause, f"it still runs after {_LONGEST} instructions"
-            case "read" | "wrote":  # the space says what the wave does itself
+            case "read" | "wrote":  # `space` tells whether this wave reads or writes
                 does = "reads" if state.space == 1 else "writes"
                 who = "other waves" if state.other == _SEVERAL else f"wave {state.other}"
                 fault, told = "race", f"wave {state.wave} {does} byte {offset} of LDS, which {who}"
@@ -281,7 +281,7 @@ class Executor:
                 return UnmodelledError(f"not modelled: {ABSENT[offset >> 30 & 3]}", place)
             case _:
                 told = f"{size} bytes at {offset:#x}, where nothing lies"
-                # The page before a buffer, and the one after, are its neighbourhood.
+                # An address in the page before or after a buffer is reported with the buffer.
                 if after := memory.find(offset + (1 << PAGE)):
                     told = f"{size} bytes {after.base - offset} bytes before the start of"
                     told += f" {after.name} ({after.size} bytes)"
@@ -291,7 +291,7 @@ class Executor:
 
 
 def _register(number: int, family: str) -> str:
-    """Return the name of a register by its number among a wave's."""
+    """Return the name of a register by its number in a wave."""
     named = {106: "vcc", 107: "vcc_hi", 124: "m0"}
     vector = number - _SCALARS
     if vector < 0:
@@ -307,7 +307,7 @@ def _past(size: int, offset: int, name: str, total: int) -> str:
 
 
 def threads() -> int:
-    """Return how many threads a launch uses; pytest-xdist's workers share the processor."""
+    """Return the number of threads of a launch; workers of pytest-xdist share the processor."""
     told = os.environ.get("OMP_NUM_THREADS", "")
     cores = int(told) if told.isdigit() and int(told) else len(os.sched_getaffinity(0))
     return max(1, cores // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
@@ -322,7 +322,7 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _in_threads(machines: Sequence[Executor]) -> None:
-    """Run each executor in a thread of the pool; stop all of them on an interrupt."""
+    """Run each executor in a thread of the pool; stop all executors on an interrupt."""
     futures = [_pool().submit(machine.run) for machine in machines]
     try:
         for future in futures:
