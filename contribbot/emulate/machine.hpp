@@ -1,6 +1,7 @@
-// What translated kernels run on: registers, memory with its checks, and the functions that the
-// vendor's pseudo-code calls (namespace f). LANES, IEEE, FNUZ, CLAMP_NAN, SATURATES and RDNA are defined
-// before. It needs no header and no C++ library, so that every clang compiles it.
+// The machine that executes translated kernels: registers, memory with its checks, and the
+// functions that the vendor's pseudo-code calls (namespace f). The macros LANES, IEEE, FNUZ,
+// CLAMP_NAN, SATURATES and RDNA must be defined. The file includes no header and no C++ library,
+// so that every clang compiles it.
 typedef signed char i8; typedef unsigned char u8;
 typedef short i16; typedef unsigned short u16;
 typedef int i32; typedef unsigned int u32;
@@ -11,7 +12,7 @@ extern "C" f64 exp2(f64), log2(f64), sin(f64);
 
 template <class T> constexpr bool floats = (T)0.5 != 0;
 
-// The lowest bits as another type.
+// Returns the lowest bits of x as another type.
 template <class T, class S> INLINE T as(S x) {
   u64 word = 0;
   __builtin_memcpy(&word, &x, sizeof x);
@@ -19,7 +20,8 @@ template <class T, class S> INLINE T as(S x) {
   __builtin_memcpy(&result, &word, sizeof result);
   return result;
 }
-// A float64 rounded to odd among float32: rounded once more, to fewer bits, it is as if rounded once.
+// Returns a float64 rounded to odd in float32. A second rounding, to fewer bits, then gives the
+// same result as a single rounding.
 INLINE f32 odd(f64 x) {
   f32 near = (f32)x;
   u32 bits = as<u32>(near);
@@ -28,12 +30,12 @@ INLINE f32 odd(f64 x) {
   return as<f32>(bits);
 }
 INLINE f16 narrow(f64 x) { return (f16)odd(x); }
-// A number as another type.
+// Returns a number as another type.
 template <class T, class S> INLINE T number(S x) {
   if constexpr (sizeof(T) == 2 && floats<T> && sizeof(S) == 8 && floats<S>) return narrow(x);
   return (T)x;
 }
-// What an assignment converts: bits of the same width stay as they are.
+// Returns an assigned value as another type; bits of the same width stay as they are.
 template <class T, class S> INLINE T to(S x) {
   if constexpr (sizeof(T) == sizeof(S) && floats<T> != floats<S>) return as<T>(x);
   return number<T>(x);
@@ -57,7 +59,8 @@ template <> struct Form<f32> { typedef u32 Bits; static constexpr int mantissa =
 template <> struct Form<f64> { typedef u64 Bits; static constexpr int mantissa = 52, exponent = 11; };
 struct Denorm {} constexpr DENORM;
 constexpr f64 INF = __builtin_inf(), NAN = __builtin_nan(""), PI = 3.141592653589793;
-// Rounding to nearest even, what is too small is 0, and what is too large infinite.
+// Rounding is to nearest even; a number that is too small is 0, and one that is too large is
+// infinite.
 constexpr f64 UNDERFLOW_F32 = 0, UNDERFLOW_F64 = 0, OVERFLOW_F32 = INF, OVERFLOW_F64 = INF;
 
 namespace f {
@@ -82,7 +85,7 @@ T_ T rint(T x) { return (T)__builtin_rint((f64)x); }
 T_ T fract(T x) { return x - floor(x) == 1 ? as<T>(bits((T)1) - 1) : x - floor(x); }
 T_ bool isEven(T x) { return x / 2 == floor(x / 2); }
 T_ T clamp(T x) { return x != x ? (CLAMP_NAN ? (T)0 : x) : x > 1 ? (T)1 : x > 0 ? x : (T)0; }
-T_ T scaled(T x, f64 factor) {  // by the output modifier, to which a subnormal and -0 are +0
+T_ T scaled(T x, f64 factor) {  // under the output modifier, subnormals and -0 are +0
   T result = (T)(x * (T)factor);
   return exponent(result) ? result : (T)0;
 }
@@ -90,14 +93,14 @@ INLINE f64 exp2(f64 x) { return ::exp2(x); }
 INLINE f64 log2(f64 x) { return ::log2(x); }
 INLINE f64 pow(f64 base, f64 x) { return ::exp2(x * ::log2(base)); }
 INLINE f64 sqrt(f64 x) { return __builtin_sqrt(x); }
-// Of turns; what is reduced here is exact, so that a whole or half turn gives 0.
+// The sine of turns. The reduction is exact, so that a whole or a half turn gives 0.
 INLINE f64 sin_turns(f64 x) {
   f64 turn = x - __builtin_rint(x), size = __builtin_fabs(turn);
   if (turn == 0) return x == 0 ? x : 0;
   return __builtin_copysign(::sin(2 * PI * (size > 0.25 ? 0.5 - size : size)), turn) + 0.0;
 }
 INLINE f64 cos_turns(f64 x) { return sin_turns(0.25 - __builtin_fabs(x - __builtin_rint(x))); }
-// Two to a power that float64 holds.
+// Returns two to a power, within the range of float64.
 INLINE f64 two(i32 by) { return as<f64>((u64)(1023 + (by < -1000 ? -1000 : by > 1000 ? 1000 : by)) << 52); }
 T_ T ldexp(T x, i32 by) {
   if constexpr (sizeof(T) == 8) return __builtin_ldexp(x, by);
@@ -109,13 +112,12 @@ T_ i32 frexp_exponent(T x) {  // 0 for zero, infinities and NaN
   if (x - x == 0) __builtin_frexp((f64)x, &by);
   return by;
 }
-// What rounding a sum lost.
+// Returns the error of the rounded sum of a and b.
 INLINE f64 lost(f64 a, f64 b, f64 total) {
   f64 back = total - a;
   return (a - (total - back)) + (b - back);
 }
-// A sum rounded to odd instead of to nearest: a second rounding is then innocuous (Boldo and
-// Melquiond, 2008).
+// Returns a sum rounded to odd: a second rounding then does no harm (Boldo and Melquiond, 2008).
 INLINE f64 odd(f64 a, f64 b) {
   f64 total = a + b, error = lost(a, b, total);
   u64 raw = as<u64>(total);
@@ -128,18 +130,20 @@ INLINE f16 fma(f16 a, f16 b, f16 c) { return narrow(odd((f64)a * (f64)b, c)); }
 INLINE f32 scaled_fma(f32 a, f32 b, f32 c, i32 by) {
   return (f32)(odd((f64)a * (f64)b, c) * two(by));
 }
-// The error of a fused operation: Boldo and Muller, "Exact and approximated error of the FMA" (2011).
+// The error of an FMA is that of Boldo and Muller, "Exact and approximated error of the FMA"
+// (2011).
 INLINE f64 scaled_fma(f64 a, f64 b, f64 c, i32 by) {
-  if (by < 0) a *= 0x1p256, c *= 0x1p256, by -= 256;  // what is lost must not be subnormal
+  if (by < 0) a *= 0x1p256, c *= 0x1p256, by -= 256;  // the error must not be subnormal
   f64 total = fma(a, b, c), product = a * b, low_part = fma(a, b, -product), small = c + low_part;
   f64 error = (product + small - total + lost(product, small, product + small)) + lost(c, low_part, small);
-  f64 near = total * two(by), rest = total - near * two(-by);  // a tie that is none is mended
+  f64 near = total * two(by), rest = total - near * two(-by);  // mends a tie that is none in truth
   bool beyond = error != 0 && (error > 0) == (rest > 0) && abs(rest) == two(-1075 - by);
   return beyond ? near + __builtin_copysign(0x1p-1074, rest) : near;
 }
 
-// A minimum or maximum that prefers a number to NaN; -0 counts as below +0. Older targets have an
-// IEEE mode: there a signalling NaN comes out, made quiet. Of two other NaN CDNA takes the second.
+// A minimum or maximum that prefers a number to NaN; -0 is less than +0. Older targets have an
+// IEEE mode, in which a signalling NaN is the result, made quiet. Of two other NaN, CDNA takes the
+// second.
 template <bool larger, bool ieee, class T> INLINE T pick(T a, T b) {
   if (ieee && isSignalNAN(a)) return cvtToQuietNAN(a);
   if (ieee && isSignalNAN(b)) return cvtToQuietNAN(b);
@@ -151,7 +155,7 @@ template <bool larger, bool ieee, class T> INLINE T pick(T a, T b) {
 }
 T_ T v_max(T a, T b) { if constexpr (floats<T>) return pick<true, IEEE>(a, b); else return a > b ? a : b; }
 T_ T v_min(T a, T b) { if constexpr (floats<T>) return pick<false, IEEE>(a, b); else return a < b ? a : b; }
-// Those that give NaN if they are given one: a signalling one first, made quiet.
+// A minimum or maximum that is NaN if an operand is NaN: a signalling NaN first, made quiet.
 template <bool larger, class T> INLINE T pick_nan(T a, T b) {
   if (isSignalNAN(a) || isSignalNAN(b)) return cvtToQuietNAN(isSignalNAN(a) ? a : b);
   return a != a ? a : b != b ? b : pick<larger, false>(a, b);
@@ -161,18 +165,18 @@ T_ T v_minimum(T a, T b) { return pick_nan<false>(a, b); }
 T_ T v_max_num(T a, T b) { return pick<true, false>(a, b); }
 T_ T v_min_num(T a, T b) { return pick<false, false>(a, b); }
 
-// To an integer: truncated, as near as it comes, and 0 of NaN.
+// Converts to an integer: truncated, limited to the range of the type, and 0 for NaN.
 template <class T> INLINE T whole(f64 x) {
   constexpr T top = (T)-1 < 0 ? (T)(~(u64)0 >> (65 - 8 * sizeof(T))) : (T)-1, bottom = ~top;
   return x != x ? 0 : x >= (f64)top ? top : x <= (f64)bottom ? bottom : (T)x;
 }
-// What the text calls f32_to_i32 and the like.
+// The conversions that the text calls f32_to_i32 and the like.
 template <class T, class S> INLINE T convert(S x) {
   if constexpr (floats<T>) return x; else return whole<T>(x);
 }
 INLINE i16 v_cvt_i16_f32(f32 x) { return whole<i16>(x); }
 INLINE u16 v_cvt_u16_f32(f32 x) { return whole<u16>(x); }
-INLINE f16 truncated_f16(f32 x) {  // towards zero: infinity of a number is the largest number
+INLINE f16 truncated_f16(f32 x) {  // towards zero: a number never becomes infinite
   f16 near = x;
   return abs((f32)near) > abs(x) ? as<f16>((u16)(bits(near) - 1)) : near;
 }
@@ -182,7 +186,7 @@ INLINE u16 f32_to_bf16(f32 x) {
   return (x != x ? raw | 0x400000 : raw + 0x7FFF + (raw >> 16 & 1)) >> 16;
 }
 INLINE f32 bf16_to_flushed(u16 x) { return RDNA ? flush(bf16_to_f32(x)) : bf16_to_f32(x); }
-INLINE u16 truncated_bf16(f64 x) {  // towards zero; a subnormal is none
+INLINE u16 truncated_bf16(f64 x) {  // towards zero; a subnormal becomes 0
   f32 near = x;
   return bits(flush(as<f32>(bits(near) - (x - x == 0 && abs((f64)near) > abs(x))))) >> 16;
 }
@@ -197,14 +201,15 @@ T_ T signext_from_bit(T x, u32 count) {
   return count == 0 ? 0 : count >= sizeof(T) * 8 ? x : (T)low_signed(as<u64>(x), count);
 }
 
-// A number of a format of few bits, if it has no infinities and NaN (OCP Microscaling Formats 1.0,
-// section 5.3).
+// Decodes a number in a format of few bits without infinities and NaN (OCP Microscaling Formats
+// 1.0, section 5.3).
 template <int exponent, int stored> static f64 tiny(u64 x, int bias = (1 << exponent - 1) - 1) {
   int digits = low(x, stored), place = low(x >> stored, exponent);
   f64 size = (place ? digits | 1 << stored : digits) * two((place ? place : 1) - bias - stored);
   return x >> (exponent + stored) & 1 ? -size : size;
 }
-// A format of 8 bits; without infinities, `infinity` is 0. FNUZ: no -0, and 0x80 is the one NaN.
+// A format of 8 bits; `infinity` is 0 for a format without infinities. FNUZ: no -0, and 0x80 is
+// the NaN.
 template <int stored, int bias, u32 infinity> struct Float8 {
   static f32 decode(u8 code) {
     u32 size = code & 127;
@@ -212,10 +217,10 @@ template <int stored, int bias, u32 infinity> struct Float8 {
     if (FNUZ ? code == 128 : size > (infinity ? infinity : 126)) return code & 128 ? -NAN : NAN;
     return tiny<7 - stored, stored>(code, bias);
   }
-  static u8 encode(f32 x) {  // the nearest code, ties to even; what is too large is NaN or infinity
+  static u8 encode(f32 x) {  // the nearest code, ties to even; too large: NaN or infinity
     constexpr int shift = 23 - stored;
     u32 size = bits(x) & 0x7FFFFFFF, sign = bits(x) >> 24 & 128;
-    // Added to a number whose last bit is the format's, a small one is rounded as it should.
+    // The sum with a number whose last bit is the format's rounds a small number correctly.
     f32 magic = two(23 - stored + 1 - bias);
     u32 code = size < (u32)(127 - bias + 1) << 23
         ? bits(as<f32>(size) + magic) - bits(magic)
@@ -228,7 +233,8 @@ template <int stored, int bias, u32 infinity> struct Float8 {
     return sign | (x != x || over ? 127 : code);
   }
 };
-// OCP's formats, which gfx950 and gfx12 have; and those of gfx942, whose bias is one more.
+// The formats of OCP, which gfx950 and gfx12 have, and those of gfx942, whose bias is greater by
+// one.
 typedef Float8<3, 7 + FNUZ, 0> E4m3;
 typedef Float8<2, 15 + FNUZ, FNUZ ? 0 : 0x7C> E5m2;
 INLINE u8 f32_to_fp8(f32 x) { return E4m3::encode(x); }
@@ -244,38 +250,40 @@ T_ i32 trailing_zeros(T x) { return x ? __builtin_ctzll(x) : -1; }
 INLINE u32 select_byte(u64 both, u32 selector) {  // one byte of eight, or a constant
   u32 chosen = selector & 255;
   if (chosen < 8) return both >> (8 * chosen) & 255;
-  if (chosen < 12) return both >> (16 * (chosen - 8) + 15) & 1 ? 255 : 0;  // a half's sign, repeated
+  if (chosen < 12) return both >> (16 * (chosen - 8) + 15) & 1 ? 255 : 0;  // the sign of a half, repeated
   return chosen == 12 ? 0 : 255;
 }
-// Which end of a bound: 1, -1 or neither; of a `side` beyond these, some of each, by its hash.
+// Returns the end of a bound: 1, -1 or neither; for another `side`, an end that x's hash chooses.
 INLINE i64 end(u64 raw, i64 side) {
   if (side >= -1 && side <= 1) return side;
   u64 mixed = (raw ^ (u64)side << 40) * 0x9E3779B97F4A7C15;
   mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9;
   return side & 1 ? (i64)((mixed >> 32) % 3) - 1 : mixed >> 32 & 1 ? 1 : -1;
 }
-T_ T bounded(T x, i64 side) {  // what a result is at one end of the 1 ULP that documents allow
+T_ T bounded(T x, i64 side) {  // a result at an end of the 1 ULP that documents allow
   i64 by = end(bits(x), side);
   if (by == 0 || x == 0 || exponent(x) == (1 << Form<T>::exponent) - 1) return x;
   return as<T>(bits(x) + ((by > 0) != sign(x) ? 1 : -1));
 }
-INLINE f64 coarse(f64 x, i64 side) {  // the same of a float64: 2 ** 29 ULP
+INLINE f64 coarse(f64 x, i64 side) {  // the same for float64: 2 ** 29 ULP
   return exponent(x) == 2047 || abs(x) <= 1e-290 ? x : as<f64>(as<u64>(x) + (end(as<u64>(x), side) << 29));
 }
-// Of a sine or cosine: documents state no bound; what rocjitsu captured (amdgpu_trig.h) is within 2^-22.
+// For sine and cosine, whose bound no document states; captures of rocjitsu (amdgpu_trig.h) are
+// within 2^-22.
 INLINE f64 rough(f64 x, i64 side) {
   f64 moved = x + end(as<u64>(x), side) * 0x1p-20;
   return side == 0 ? x : moved > 1 ? 1 : moved < -1 ? -1 : moved;
 }
-// A sum of `count` products and a number, where float32 additions may be in any order (see matrix.py).
+// Returns a sum of `count` products and a number, at an end of what any order of float32 additions
+// gives.
 INLINE f64 added(f64 x, f64 sizes, i32 count, i64 side) {
   return side ? x + end(as<u64>(x), side) * count * 0x1p-23 * sizes : x;
 }
 }  // namespace f
 template <class T> INLINE bool operator==(T x, Denorm) { return f::isDENORM(x); }
 
-// What an element of a matrix is worth, and the bits of what is rounded to one; `unit`: the distance of
-// 1 to the next larger number.
+// The formats of a matrix's elements: the value of bits, and the bits of a rounded value; `unit`
+// is the distance of 1 to the next larger number.
 #define INPUT(name, width, code) \
   struct name { static constexpr int bits = width; static f64 value(u64 x) { return code; } };
 #define OUTPUT(name, width, ulp, code, written) \
@@ -285,17 +293,17 @@ template <class T> INLINE bool operator==(T x, Denorm) { return f::isDENORM(x); 
 OUTPUT(F64, 64, 0x1p-52, as<f64>(x), as<u64>(x)) OUTPUT(F32, 32, 0x1p-23, as<f32>((u32)x), f::bits((f32)x))
 OUTPUT(F16, 16, 0x1p-10, as<f16>((u16)x), f::bits(narrow(x)))
 OUTPUT(BF16, 16, 0x1p-7, f::bf16_to_f32(x), f::f32_to_bf16(odd(x))) OUTPUT(I32, 32, 0, (i32)x, (u32)(i64)x)
-// Those of gfx90a's products of float16 and bfloat16, where subnormals count as zero, results too (MIOpen's
-// documentation, "MI200 matrix fused multiply-add (MFMA) behavior specifics").
+// The formats of gfx90a's products of float16 and bfloat16: subnormals count as zero, also in
+// results (MIOpen's documentation, "MI200 matrix fused multiply-add (MFMA) behavior specifics").
 OUTPUT(FLUSHED_F32, 32, 0x1p-23, f::flush(as<f32>((u32)x)), f::bits(f::flush((f32)x)))
 INPUT(FLUSHED_F16, 16, f::flush(as<f16>((u16)x))) INPUT(FLUSHED_BF16, 16, f::flush(f::bf16_to_f32(x)))
-// Documents speak of rounding and of truncation; gfx942 cuts off, say ROCm/rocm-libraries#9176 and
-// triton-lang/triton#11783, of NaN as well.
+// Documents speak of rounding and of truncation. gfx942 truncates, also NaN, by
+// ROCm/rocm-libraries#9176 and triton-lang/triton#11783.
 INPUT(XF32, 32, as<f32>((u32)x & ~0x1FFFu)) INPUT(I8, 8, (i8)x) INPUT(U8, 8, x)
 INPUT(I4, 4, low_signed(x, 4)) INPUT(U4, 4, x) INPUT(FP8, 8, f::fp8_to_f32(x)) INPUT(BF8, 8, f::bf8_to_f32(x))
 INPUT(FP6, 6, (f::tiny<2, 3>(x))) INPUT(BF6, 6, (f::tiny<3, 2>(x)))
 INPUT(FP4, 4, f::fp4_to_f32(x))
-// Sums of both halves.
+// Adds both halves of two words.
 template <class T> INLINE u32 both(u32 a, u32 b) {
   u32 result = 0;
   for (int by = 0; by < 32; by += 16)
@@ -303,23 +311,24 @@ template <class T> INLINE u32 both(u32 a, u32 b) {
   return result;
 }
 typedef u32 (*Registers)[LANES];
-// Bits of a lane's registers, up to 64 of them.
+// Returns up to 64 bits of a lane's registers.
 INLINE u64 field(Registers from, int lane, int place, int bits) {
   int word = place / 32, shift = place % 32;
   u64 value = from[word][lane] >> shift;
   if (shift + bits > 32) value |= (u64)from[word + 1][lane] << (32 - shift);
   return low(value, bits);
 }
-// How registers hold A or B, and what scales them (see matrix.py).
+// The registers of A or B, and their scales (translate.py describes the order of products).
 struct Input {
   Registers registers;
-  const u32 *scale;  // of each lane, an exponent: of a row, and of 32 products; null: none
+  const u32 *scale;  // for each lane, the exponent for a row and 32 products; null: no scales
 };
-// All elements of A or B: `across` from a row of A (a column of B) to the next, `along` from one product's.
+// Unpacks all elements of A or B; `across` is the step between rows of A (columns of B), `along`
+// between products.
 template <class T, int size, int products, int blocks>
 static void unpack(Input from, f64 *to, int across, int along) {
   constexpr int groups = RDNA == 3 ? 1 : LANES / size / blocks, each = products / groups;
-  constexpr int run = T::bits == 8 && each > 16 ? 16 : each;  // what lies side by side in a lane
+  constexpr int run = T::bits == 8 && each > 16 ? 16 : each;  // the products side by side in a lane
   for (int lane = 0; lane < size * blocks * groups; lane++)
     for (int i = 0; i < each; i++) {
       int row = lane % size, block = lane / size % blocks, group = lane / size / blocks;
@@ -332,8 +341,9 @@ static void unpack(Input from, f64 *to, int across, int along) {
       to[block * size * products + row * across + k * along] = value;
     }
 }
-// D = A B + C, in all lanes, active or not; without registers, C is a constant. With `only`, all blocks
-// take that one of A. `half`: which half of its registers gfx11 has C and D in.
+// Computes D = A B + C in all lanes, also inactive lanes. Without registers for C, C is a
+// constant. With `only`, all products take that block of A. `half` is the half of the registers
+// that has C and D on gfx11.
 template <class A, class B, class C, int size, int products, int blocks>
 static void multiply(i64 side, Registers d, Input a, Input b, Registers c, u64 constant, int only, int half) {
   typedef f64 Row __attribute__((vector_size(size * sizeof(f64))));
@@ -341,7 +351,7 @@ static void multiply(i64 side, Registers d, Input a, Input b, Registers c, u64 c
   constexpr int words = C::bits == 64 ? 2 * elements : C::bits == 16 && RDNA == 4 ? elements / 2 : elements;
   f64 left[blocks * size][products];
   Row right[blocks][products], sums[blocks * size];
-  u32 result[words][LANES];  // D may begin within C
+  u32 result[words][LANES];  // the registers of D may be among those of C
   unpack<A, size, products, blocks>(a, left[0], products, 1);
   unpack<B, size, products, blocks>(b, (f64 *)right, 1, size);
   for (int row = 0; row < blocks * size; row++) {
@@ -370,7 +380,7 @@ static void multiply(i64 side, Registers d, Input a, Input b, Registers c, u64 c
     }
   __builtin_memcpy(d, result, sizeof result);
 }
-// The columns of what 16 lanes read as rows of 16.
+// Transposes the matrix that 16 lanes have read as rows of 16.
 template <int bits> INLINE void transpose(Registers to) {
   constexpr int words = bits == 6 ? 3 : 2, each = words * 32 / bits;
   u32 from[words][LANES];
@@ -394,75 +404,76 @@ INLINE void set_mask(u32 *s, u32 place, u64 lanes) {
 
 enum Fault : u64 { NONE, OUTSIDE, NOWHERE, READ_ONLY, MISALIGNED, UNWRITTEN, RACE_READ, RACE_WRITE, PENDING, UNFENCED, UNSTORED, ENDLESS, UNMODELLED, UNKNOWN };
 enum Space : u64 { GLOBAL, SHARED, SCRATCH, FLAT };
-enum { READ = 1, WRITE = 2, ATOMIC = 3, RELOAD = 4 };  // the last of a place that may hold a spilled register
-constexpr u32 ENDED = ~0u;  // where a wave stands that has ended
-// Its fields are those of `ROW` in memory.py.
+enum { READ = 1, WRITE = 2, ATOMIC = 3, RELOAD = 4 };  // RELOAD: perhaps of a spilled register
+constexpr u32 ENDED = ~0u;  // the program counter of a wave that has ended
+// The fields are those of `ROW` in memory.py.
 struct Buffer {
   u64 base, size;
-  u8 *data, *written;  // which bytes anybody wrote; null: all
+  u8 *data, *written;  // marks the written bytes; null: all bytes are written
   u64 writable, changed;
-  u32 *writers;  // where the instruction stands that wrote each byte last; null: nobody asks
-  u32 *touched;  // who last wrote and read each byte, as in `writer` and `reader`; null: nobody asks
-  u8 *known;     // which bytes anybody wrote, where reading another is only noted; null: all
+  u32 *writers;  // the instruction that wrote each byte last, by its offset; null: not recorded
+  u32 *touched;  // the last accesses to each byte, as in `writer` and `reader`; null: not recorded
+  u8 *known;     // as `written`, but to note hazards; null: all bytes
 };
 struct Machine;
-// Executes an instruction for a wave and returns where it goes on, or one of these.
+// Executes an instruction for a wave, and returns the next instruction's offset, or FAULTY or
+// PAUSED.
 typedef u64 Execute(Machine *, u32 *s, const u64 *op);
-constexpr u64 FAULTY = ~0ull, PAUSED = ~1ull;  // at a barrier, or its end
-// What of an instruction matters to operations that are not done yet (registers.py, `track`).
+constexpr u64 FAULTY = ~0ull, PAUSED = ~1ull;  // PAUSED: at a barrier, or at the wave's end
+// The effects of an instruction on unfinished memory operations (`track` in registers.py).
 struct Track {
-  u16 uses, results;           // how many registers it names, and how many its operation writes in the end
-  u16 begins, into, arrives;   // the kind of its operation, from 1 on; whether it loads into LDS; whether at a barrier
-  u16 stores;                  // whether it begins a store that has a counter of its own
-  u16 most[4], registers[];    // how many of each kind it lets be outstanding, and of those stores; ANY
+  u16 uses, results;           // how many registers it uses at once, and how many its operation writes
+  u16 begins, into, arrives;   // its operation's kind plus 1; a load into LDS; arrival at a barrier
+  u16 stores;                  // whether it begins a store with a counter of its own
+  u16 most[4], registers[];    // operations of each kind, and stores, that it leaves; ANY
 };
 struct Instruction {
   Execute *execute;
   const u64 *op;
   const Track *track;
-  u64 bits, counts;  // of its registers (registers.py, `bits`); whether it begins, waits or arrives
+  u64 bits, counts;  // of its registers (registers.py, `bits`); whether it begins, awaits or arrives
 };
 constexpr u16 ANY = 0xFFFF;
 enum Kind { VECTOR_MEMORY, LOCAL, SCALAR_MEMORY, FLAT_MEMORY, KINDS };
-// The memory operations of a wave, numbered by kind: those of vector memory and LDS are done in order.
+// The memory operations of a wave, numbered by kind. Vector memory and LDS finish in order.
 struct Wave {
-  u64 begun[KINDS], done[KINDS], last[KINDS];  // how many; up to which all are done; the last one with a result
-  u64 arrived, fenced;                         // those of vector memory that were done at the barrier, and at the last
-  u64 stores, stored;                          // stores with a counter of their own: begun and done
-  u64 reached, visible;                        // the barrier at which all were done, and as others know it
-  u64 flat[2][64];                             // of the last flat ones, their numbers among those of both counters
-  u64 open;                                    // bits of the registers that wait for a result
-  u32 due[768];                                // by register, which operation writes it: number * 4 + kind
-  u32 from[768];                               // and where that stands
-  u64 bits[KINDS][64];                         // of the results of the last operations
+  u64 begun[KINDS], done[KINDS], last[KINDS];  // begun, finished, and the last with a result
+  u64 arrived, fenced;                         // vector memory finished at this barrier, and at the last
+  u64 stores, stored;                          // stores with a counter of their own: begun, and finished
+  u64 reached, visible;                        // the barrier with all stores finished, and as others know it
+  u64 flat[2][64];                             // the numbers of the last flat operations in both counters
+  u64 open;                                    // the bits of the registers that wait for a result
+  u32 due[768];                                // by register, its operation: number * 4 + kind
+  u32 from[768];                               // by register, that operation's offset
+  u64 bits[KINDS][64];                         // the bits of the results of the last operations
 };
-// What executes workgroups, one at a time; each thread has its own. Its fields are those of
+// The machine of one thread, which executes workgroups one by one. The fields are those of
 // `_Machine` in workgroup.py.
 struct Machine {
-  Instruction *code;  // by where it stands, in words
+  Instruction *code;  // by word of the code
   u64 code_size;
-  u16 *pages;  // by 4 GiB of addresses, which buffer lies there; 0: none
+  u16 *pages;  // by page of 4 GiB, the number of the buffer; 0: no buffer
   Buffer *buffers;
-  u32 *registers;  // of each wave `stride` of them: 256 scalar ones, then the vector ones
-  u32 *initial;    // what they begin with: of each wave so many
-  u64 initials, stride, waves, groups, columns, rows;  // of the grid: workgroups in all, along x, along y
-  u64 id_place[3];  // the scalar registers of a workgroup's x, y and z; 0: nobody asks
-  u64 *next;        // the workgroup that is executed next, by whichever thread is free
+  u32 *registers;  // `stride` for each wave: 256 scalar registers, then vector registers
+  u32 *initial;    // the first `initials` registers of each wave at its start
+  u64 initials, stride, waves, groups, columns, rows;  // of the grid: workgroups in all, along x, and along y
+  u64 id_place[3];  // scalar registers, plus 1, for a workgroup's x, y and z; 0: no register
+  u64 *next;        // the next workgroup, for whichever thread is free
   u64 group, wave, started, side, *hits, executed, limit, epoch;
   Buffer shared, scratch;  // of one workgroup, and of one lane; the data are all lanes'
-  u8 *notes;               // by word of the code: 1, a shift by its operand's width or more; 2, an unaligned access
-  u32 *writer, *reader;    // who last wrote and read each byte of LDS: the barrier's number * 64 + the wave
+  u8 *notes;               // by word of the code: 1, a wide shift; 2, an unaligned access
+  u32 *writer, *reader;    // the last accesses to each byte of LDS: barrier * 64 + wave
   u64 at, fault, space, address, size, other;
-  u64 turn, reverse;     // which wave's turn it is, and whether the last wave has the first
-  u64 (*hazards)[2];     // by word of the code: the first race there, the first byte that nobody wrote
-  u16 *clash;            // by byte of LDS that an instruction writes over another wave's: 1, that wave, what was there
-  u32 *places;           // of those bytes
-  u64 clashes;           // how many of those there are
-  Wave *tracks;          // of each wave
-  u64 *late;             // by byte of LDS, which load writes it: number << 32 | barrier << 6 | wave
-  u64 loads, into;       // the same of the last such load; whether the last memory operation is one
-  u64 first;             // the workgroup's first barrier
-  u64 split;             // whether its waves may have caches of their own (RDNA's WGP mode)
+  u64 turn, reverse;     // the present turn, and whether the last wave is first
+  u64 (*hazards)[2];     // by word of the code: the first race, the first unwritten read
+  u16 *clash;            // by byte of LDS that two waves write: 1, the first wave, the old byte
+  u32 *places;           // the places of those bytes
+  u64 clashes;           // the number of those bytes
+  Wave *tracks;          // one for each wave
+  u64 *late;             // by byte of LDS, its load: number << 32 | barrier << 6 | wave
+  u64 loads, into;       // the last such load; whether the last operation is one
+  u64 first;             // the first barrier of the workgroup
+  u64 split;             // whether its waves may have separate caches (RDNA's WGP mode)
 };
 
 static __attribute__((noinline)) u8 *fail(Machine *m, u64 fault, u64 space, u64 address, u64 size, u64 other) {
@@ -476,17 +487,18 @@ INLINE bool marked(Machine *m, u8 *written, u64 offset, u64 size, int how, u64 s
   }
   return true;
 }
-// The HSA runtime has accesses be unaligned, but those of atomic operations; LLVM relies on it.
+// The HSA runtime allows unaligned accesses, except by atomic operations; LLVM relies on that.
 INLINE bool aligned(Machine *m, u64 address, u64 size, int how) {
   if (!(address & ((size < 4 ? size : 4) - 1))) return true;
   m->notes[m->at / 4] |= 2;
   return how != ATOMIC;
 }
-// Whether the load into a byte of LDS is done, as far as this wave can know. All else that writes LDS does so in
-// the order in which all waves see it (LLVM's AMDGPUUsage, memory model), so that a barrier suffices.
+// Whether the load into a byte of LDS has finished, as far as this wave can know. All other writes
+// to LDS reach all waves in one order (LLVM's AMDGPUUsage, memory model), so that a barrier
+// suffices.
 INLINE bool settled(Machine *m, u64 place) {
   const u64 late = m->late[place], barrier = late >> 6 & 0x3FFFFFF, wave = late & 63;
-  if (barrier < m->first || (barrier == m->epoch && wave != m->wave)) return true;  // the latter is a race
+  if (barrier < m->first || (barrier == m->epoch && wave != m->wave)) return true;  // the last case is a race
   const Wave *w = m->tracks + wave;
   return late >> 32 <= (wave == m->wave ? w->done[VECTOR_MEMORY] : w->fenced);
 }
@@ -497,7 +509,8 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
   if (!aligned(m, address, size, how)) return fail(m, MISALIGNED, space, address, size, 0);
   u64 offset = space == SHARED ? address : address + (m->wave * LANES + lane) * b->size;
   if (!marked(m, b->written, offset, size, how, space, 0)) return nullptr;
-  // Where two ways join, LLVM also reloads what only the other way has spilled: nobody uses it.
+  // Where two paths join, LLVM also reloads a register that only the other path has spilled:
+  // nobody uses it.
   for (u64 byte = 0; how == RELOAD && byte < size; byte++)
     if (!b->written[offset + byte]) b->data[offset + byte] = 0;
   if (space == SHARED && m->loads)
@@ -510,7 +523,8 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
       u32 last = m->writer[place], read = m->reader[place], mine = stamp;
       if (__builtin_expect(last >> 6 == m->epoch && last != stamp, 0)) {
         u64 byte = place - address;
-        // Equal values leave the same in any order; whoever reads them needs a barrier all the same.
+        // Writes of equal values give one result in any order, but a reader needs a barrier all
+        // the same.
         if (how == READ) return fail(m, RACE_WRITE, how, place, size, last & 63);
         bool same = value && value[byte / 4 * 4 * LANES + byte % 4] == b->data[place];
         if (!same && !m->clash[place]) {
@@ -527,8 +541,9 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
   }
   return b->data + offset;
 }
-// Notes what a result may depend on by chance: an order of waves that no barrier fixes, and bytes that
-// nobody wrote. Whether it does a second run shows (`watch` in workgroup.py).
+// Records the hazards of an access: an order of waves that no barrier fixes, and a read of
+// unwritten bytes. A second run shows whether the result depends on a hazard (`LaunchWatch` in
+// workgroup.py).
 static __attribute__((noinline)) bool watch(Machine *m, Buffer *b, u64 row, u64 offset, u64 size, int how,
                                             const u8 *value) {
   const u32 stamp = m->epoch << 6 | m->wave;
@@ -552,7 +567,8 @@ static __attribute__((noinline)) bool watch(Machine *m, Buffer *b, u64 row, u64 
   }
   return true;
 }
-// Where an access reaches, or null after a fault; `value`: the vector registers that a store takes.
+// Returns where an access reaches, or null after a fault; `value`: the registers that a store
+// reads.
 INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how, const u8 *value = nullptr) {
   if (space == FLAT) {  // the windows of LDS and scratch
     space = address >> 48 > 2 ? GLOBAL : address >> 48;
@@ -573,18 +589,19 @@ INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how
 }
 template <class T> INLINE T get(const u8 *p) { T x; __builtin_memcpy(&x, p, sizeof x); return x; }
 template <class T> INLINE void put(u8 *p, T x) { __builtin_memcpy(p, &x, sizeof x); }
-// Reaches a word, or as much of it as lies within a tensor, at least so many bytes; `size`: how many.
+// Reaches a word, or the part of the word within a tensor if `least` bytes are; `size` gets the
+// number.
 static u8 *most(Machine *m, u64 lane, u64 space, u64 address, u64 &size, u64 least, int how) {
   const u64 whole = size;
   for (; size && size >= least; size--) {
     if (u8 *p = reach(m, lane, space, address, size, how)) return m->fault = NONE, p;
     if (m->fault != OUTSIDE || address % 4) break;
   }
-  return reach(m, lane, space, address, whole, how);  // tells of all of it
+  return reach(m, lane, space, address, whole, how);  // reports a fault for the whole word
 }
-// Whole words, or fewer bytes, for scalar registers. LLVM widens a load of a byte or two to the aligned
-// word around it (AMDGPULateCodeGenPrepare.cpp, visitLoadInst): of the last word up to three bytes
-// may lie past the end of a tensor; they read as 0. So does what lies past a buffer's records.
+// Loads words, or fewer bytes, for scalar registers. LLVM widens a load of a byte or two to the
+// aligned word around it (AMDGPULateCodeGenPrepare.cpp, visitLoadInst): up to three bytes of the
+// last word may lie past the end of a tensor, and read as 0. So do bytes past a buffer's records.
 static bool scalar(Machine *m, u64 base, u64 offset, u64 records, u64 size, u32 *words) {
   u64 unit = size < 4 ? size : 4, address = (base + offset) & ~(unit - 1);
   __builtin_memset(words, 0, size < 4 ? 4 : size);
@@ -599,7 +616,8 @@ static bool scalar(Machine *m, u64 base, u64 offset, u64 records, u64 size, u32 
 INLINE int first_lane(u64 x) { return x ? __builtin_ctzll(x) : 0; }
 
 #if RUNNER
-// Of lanes that write to one byte the last one's value stays. Waves whose lanes do so alike leave the same.
+// If lanes of a wave write to one byte, the last lane's value stays. Equal results of two waves
+// are no race.
 static __attribute__((noinline)) bool clashed(Machine *m, bool whole) {
   bool race = false;
   while (m->clashes) {
@@ -611,7 +629,7 @@ static __attribute__((noinline)) bool clashed(Machine *m, bool whole) {
   }
   return race;
 }
-// Whether an instruction's registers wait for no operation. Those of one kind write in order.
+// Whether an instruction's registers wait for no operation. Operations of one kind write in order.
 static __attribute__((noinline)) bool ready(Machine *m, const Wave *w, const Track *t) {
   for (int i = 0; i < t->uses + t->results; i++) {
     const u16 place = t->registers[i];
@@ -621,11 +639,12 @@ static __attribute__((noinline)) bool ready(Machine *m, const Wave *w, const Tra
   }
   return true;
 }
-// Counts what an instruction begins, and what it has waited for.
+// Counts the operations that an instruction begins, and those for which it has waited.
 static __attribute__((noinline)) void count(Machine *m, Wave *w, const Track *t, u64 at, u64 bits) {
   for (int kind = 0; kind < SCALAR_MEMORY; kind++) {
     const u64 most = t->most[kind] == ANY ? w->begun[kind] : t->most[kind];
-    // GFX9 tells the ends of flat operations out of order: meanwhile only 0 is sure (LLVM's SIInsertWaitcnts.cpp).
+    // GFX9 finishes flat operations out of order: until then only 0 is certain (LLVM's
+    // SIInsertWaitcnts.cpp).
     if (!RDNA && most && w->done[FLAT_MEMORY] < w->begun[FLAT_MEMORY]) continue;
     if (w->begun[kind] > w->done[kind] + most) w->done[kind] = w->begun[kind] - most;
   }
@@ -653,7 +672,7 @@ static __attribute__((noinline)) void count(Machine *m, Wave *w, const Track *t,
     for (u64 number = w->last[kind]; number > w->done[kind]; number--)
       w->open |= w->begun[kind] - number < 64 ? w->bits[kind][number % 64] : ~0ull;
 }
-// Runs a wave to its next barrier or its end; false: it has a fault.
+// Runs a wave to its next barrier or its end; false: a fault stops the wave.
 static bool step(Machine *m, u32 *s) {
   Wave *w = m->tracks + m->wave;
   for (u64 at = s[PC_], next;; at = next) {
@@ -673,7 +692,7 @@ static bool step(Machine *m, u32 *s) {
     if (next == PAUSED) return true;
   }
 }
-// What nobody wrote may be what a wave writes whose turn is later: that is a race.
+// A later wave of this turn may write the byte that was read unwritten: then the fault is a race.
 static void settle(Machine *m, u32 *waves) {
   Machine found = *m;
   if (found.fault != UNWRITTEN || found.space != SHARED || m->reverse) return;
@@ -683,7 +702,7 @@ static void settle(Machine *m, u32 *waves) {
   *m = found;
   if (last >> 6 == m->epoch) m->fault = RACE_WRITE, m->space = READ, m->other = last & 63;
 }
-// Takes the next workgroup of the grid; false: there is none left.
+// Takes the next workgroup of the grid; false: no workgroup is left.
 static bool begin(Machine *m) {
   if ((m->group = __atomic_fetch_add(m->next, 1, __ATOMIC_RELAXED)) >= m->groups) return false;
   u32 id[3] = {(u32)(m->group % m->columns), (u32)(m->group / m->columns % m->rows),
@@ -699,7 +718,7 @@ static bool begin(Machine *m) {
   }
   __builtin_memset(m->shared.written, 0, m->shared.size);
   __builtin_memset(m->scratch.written, 0, m->scratch.size * m->waves * LANES);
-  if (m->epoch >> 25) {  // the stamps have 26 bits for it
+  if (m->epoch >> 25) {  // the stamps have 26 bits for the barrier's number
     __builtin_memset(m->writer, 0, m->shared.size * sizeof(u32));
     __builtin_memset(m->reader, 0, m->shared.size * sizeof(u32));
     __builtin_memset(m->late, 0, m->shared.size * sizeof(u64));
@@ -709,8 +728,8 @@ static bool begin(Machine *m) {
   m->executed = m->turn = 0;
   return m->started = 1;
 }
-// Runs workgroups until none is left; the waves of each in turn, from barrier to barrier. After
-// UNKNOWN, with the code of that place known, it goes on where it stopped.
+// Runs workgroups until none is left; the waves of a workgroup take turns from barrier to barrier.
+// After UNKNOWN, when the code has been added, the run goes on where it stopped.
 extern "C" int run(Machine *m) {
   for (; m->started || begin(m); m->started = 0)
     for (bool alive = true; alive;) {
@@ -731,9 +750,10 @@ extern "C" int run(Machine *m) {
 }
 #endif
 #define STOP(fault) return fail(m, fault, 0, 0, 0, 0), FAULTY;
-// An infinity of float16 in kernels that let overflow saturate is in doubt.
+// In kernels that let overflow saturate, an infinity of float16 is in doubt.
 #define FINITE(bits) if (((bits) & 0x7FFF) == 0x7C00) STOP(UNMODELLED)
-// What AMD's documents define, taking the low bits of the distance, and C++ does not.
+// AMD's documents define a shift by the width or more (by the distance's low bits), and C++ does
+// not.
 #define SHIFTED(by, width) if ((by) >= width) m->notes[m->at / 4] |= 1;
 #define EACH for (int l = 0; l < LANES; l++) if (x >> l & 1)
 #define KEEP(name, code) u32 name[LANES]; for (int l = 0; l < LANES; l++) name[l] = code;
