@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _SECONDS: Final = 300.0
-#: Seconds for a program to end after an interrupt; inside a compiler, it may end late or never.
+#: Seconds for an interrupted program to end: in a compiler, a program may never end.
 _GRACE: Final = 3.0
 
 

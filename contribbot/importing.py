@@ -93,7 +93,7 @@ def import_file(
         )
     name, found = _module(path)
     if found is not None and not found.is_relative_to(tree()):
-        # With an overlay, Python imports the installed package with the tree's files in it.
+        # With an overlay, Python imports the installed package with the tree's files laid over.
         return importlib.import_module(name)
     stand_in.tested.add(name.partition(".")[0])
     # A script or test may import packages of the tree.

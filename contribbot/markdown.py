@@ -91,7 +91,7 @@ _SPAN: Final = re.compile(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)")
 
 
 def prose(text: str) -> str:
-    """Return an author's Markdown with one line for each paragraph, without effect outside it."""
+    """Return an author's Markdown, a line for each paragraph, without effect on other text."""
     shown: list[str] = []
     # Whether the row above is text of a paragraph, or of another block that a blank row ends.
     text_above = block = False

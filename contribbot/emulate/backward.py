@@ -232,7 +232,7 @@ def register_hook(hooks: dict[int, Hook] | None, hook: Hook) -> tuple[dict[int, 
 
 
 def _node_hooks(register: Callable[[Hook], object]) -> list[Hook]:
-    """Return the hooks that one of a node's methods for registration adds to."""
+    """Return a node's hooks of one kind; `register` is the node's method that adds such a hook."""
     try:
         register(_probe)
     except _ProbeError as found:

@@ -27,7 +27,7 @@ LDS: Final[Mapping[str, int]] = {
 
 
 class GpuModel(NamedTuple):
-    """A GPU: compute capability and units, lanes of a wave, GiB of memory, features, registers."""
+    """A GPU: capability, compute units, lanes of a wave, GiB of memory, features, registers."""
 
     capability: tuple[int, int]
     units: int
@@ -156,9 +156,9 @@ def _by_name(table: str) -> Mapping[str, str]:
 
 
 def decode(image: bytes, offset: int, target: str) -> Instruction:
-    """Return the instruction at an offset of an image; ValueError: the tables have no such one."""
+    """Return the instruction at an offset of an image; ValueError: not in the tables."""
     table = target if target == "gfx90a" else TABLES[target]
-    # The first word determines the size: no instruction begins with all bytes of another one.
+    # The first word determines the size, so that known bytes match no other instruction.
     for size in (4, 8, 12, 16):
         known = _decoded.get((table, image[offset : offset + size]))
         if known is not None:

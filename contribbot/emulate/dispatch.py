@@ -57,7 +57,7 @@ class Launched:
     #: With `bounds`, by the argument's name: the bytes that differ within the 1 ULP that AMD's
     #: documents allow to instructions.
     undetermined: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    #: Lines with a shift by the width or more: the low bits count here, C++ leaves it undefined.
+    #: Lines with a shift by the width or more: the low bits count here, C++ defines nothing.
     wide_shifts: tuple[str, ...] = ()
     #: Lines with a word or half at an unaligned address: C++ leaves such an access undefined.
     unaligned: tuple[str, ...] = ()
@@ -355,7 +355,7 @@ def put(packed: U8, offset: int, raw: bytes) -> None:
 
 
 def _hidden(kernel: Kernel, packed: U8, grid: Xyz, block: Xyz, shared: int) -> None:
-    """Write the arguments that the runtime adds to the declared ones (code object 5 and 6)."""
+    """Write the hidden arguments, which a runtime adds (code object versions 5 and 6)."""
     dims = max([i + 1 for i in range(3) if grid[i] * block[i] > 1], default=1)
     hidden = {
         "hidden_grid_dims": dims,

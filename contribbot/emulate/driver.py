@@ -123,7 +123,7 @@ class _Module(bytes):
 
 
 def _keep_loaded() -> None:
-    """Skip Triton's finaliser (3.8) for the emulated GPU's kernels: it needs an active driver."""
+    """Skip Triton 3.8's finaliser for the emulated GPU's kernels: no driver may be active then."""
     unload: Callable[[object], None] | None = getattr(CompiledKernel, "__del__", None)
     if unload is None:
         return

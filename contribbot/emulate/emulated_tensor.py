@@ -428,7 +428,7 @@ def storage_tag(storage: torch.UntypedStorage) -> str | None:
 
 
 def restored_storage(storage: torch.UntypedStorage, tag: str) -> torch.UntypedStorage | None:
-    """Return a storage of a file as the GPU's if its tag names a GPU; None: no such tag."""
+    """Return a storage from a file, as the GPU's if the tag names a GPU; None: another tag."""
     if not tag.startswith("cuda"):
         return None
     ALLOCATED.add(storage)
@@ -438,7 +438,7 @@ def restored_storage(storage: torch.UntypedStorage, tag: str) -> torch.UntypedSt
 def rebuilt_tensor(
     storage: torch.TypedStorage, offset: int, size: Sequence[int], strides: Sequence[int]
 ) -> torch.Tensor:
-    """Return a tensor of a file: a tensor of the GPU if its storage is the GPU's."""
+    """Return a tensor from a file, on the GPU if the storage is the GPU's."""
     made = _REBUILD(storage, offset, size, strides)
     return EmulatedTensor(made) if made.untyped_storage() in ALLOCATED else made
 
@@ -463,7 +463,7 @@ def place(tensor: torch.Tensor) -> Buffer:
 
 
 def is_unwritten(buffer: Buffer) -> bool:
-    """Return whether a buffer is from `torch.empty`, and no operator has written to it."""
+    """Return whether a buffer is from `torch.empty`, and no operator has written to the buffer."""
     storage = _storage(buffer)
     return storage is not None and storage in UNWRITTEN
 

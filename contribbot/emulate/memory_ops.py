@@ -90,7 +90,7 @@ def write(writer: Registers, instruction: Instruction) -> bool:
 
 
 def wait(writer: Registers, instruction: Instruction) -> None:
-    """Record the operations that an instruction waits for, or that it begins."""
+    """Record the operations for which an instruction waits, or the operation that begins."""
     name, bits = instruction.name, instruction.get("simm16")
     cdna = writer.mode.family == "cdna"
     if name == "S_WAITCNT" and cdna:

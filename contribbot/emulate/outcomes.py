@@ -81,7 +81,7 @@ def write_event(**facts: object) -> None:
 
 @dataclass
 class LaunchRecord:
-    """The launches of one owner: the errors that ended a launch, and whether any launch stored."""
+    """A record of launches: the errors that ended a launch, and whether any launch stored."""
 
     stored: bool = False  # whether a launch wrote to a tensor
     errors: list[KernelError | NoResultError] = field(default_factory=list)

@@ -94,7 +94,7 @@ class Program:
                 offset += jump(instruction)
             elif ends_block(instruction):
                 return False
-        return False  # if an instruction does so later, the wave that reaches it reports it
+        return False  # a wave that reaches a later one reports the gap
 
     def extend(self, start: int) -> None:
         """Compile all code that is reachable from an offset."""
@@ -137,7 +137,7 @@ class Program:
             )
 
     def _at(self, offset: int) -> Instruction | None:
-        """Return the instruction at an offset of the code; None: the tables have no such one."""
+        """Return the instruction at an offset of the code; None: not in the tables."""
         image = self.kernel.image
         if offset not in self._instructions and offset not in self.unmodelled:
             try:

@@ -373,7 +373,7 @@ class Writer(Registers):
             return []
         size, kind = int(form[2]), f"f{form[2]}"
         flush = kind in self.mode.flush and not re.search(r"CNDMASK|_MOV_", name)
-        # LLVM's SIFoldOperands.cpp: it has no effect in IEEE mode, and gives no subnormals or -0.
+        # LLVM's SIFoldOperands.cpp: IEEE mode ignores the factor; it gives no subnormals or -0.
         if factor and (self.mode.ieee or kind not in self.mode.flush):
             raise NotModelledError("a factor in IEEE mode, or where subnormals are kept")
         lines = []
@@ -701,5 +701,5 @@ def _shape(instruction: Instruction, mode: FloatMode) -> _Shape:
     return _Shape(int(found["size"]), int(found["k"]), blocks, formats, only)
 
 
-#: Methods and functions that write instructions of one kind; False: another kind.
+#: Functions that write instructions of one kind, and return False for other instructions.
 _WRITERS: Final = (Writer.end, memory_ops.write, _matrix, _between_lanes)

@@ -178,7 +178,7 @@ def reachable(launch: TritonLaunch) -> list[Buffer]:
 
 
 def contents_of(value: object) -> torch.Tensor | None:
-    """Return the tensor with the contents of a kernel's argument; None: it is no tensor."""
+    """Return the tensor with the contents of a kernel's argument; None: no tensor."""
     value = getattr(value, "base", value) if not isinstance(value, torch.Tensor) else value
     if isinstance(value, EmulatedTensor):
         return value.contents

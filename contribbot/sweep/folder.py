@@ -68,7 +68,7 @@ def run_sweep(
     quiet: bool = False,
     started: Callable[[str], None] = lambda _target: None,
 ) -> bool:
-    """Run the remaining tests of a pytest program for each target; return if a user stopped it."""
+    """Run a pytest program's remaining tests for each target; return whether a user stopped."""
     for target in targets:
         check_target(target)
     if not any(Path(word).name in {"pytest", "py.test"} for word in program[:3]):
@@ -242,7 +242,7 @@ def read_sweep(folder: Path) -> Sweep:
 
 
 def _numbered(folder: Path, findings: Sequence[SweepFinding]) -> list[SweepFinding]:
-    """Return findings with the numbers that the folder's last report gave them."""
+    """Return findings with the numbers of the folder's last report, or with new numbers."""
     try:
         before = Sweep.model_validate_json((folder / "report.json").read_bytes()).findings
     except (FileNotFoundError, ValidationError):

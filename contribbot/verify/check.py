@@ -311,7 +311,7 @@ def run_one(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> Check
 
 
 def run_ahead(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> CheckRun:
-    """Run a check on one tree, and store the run, so that `verify` uses it as its first run."""
+    """Run a check on one tree, and store the run as the first run of the next `verify`."""
     run = run_one(job, check, runner, side)
     if check.target in HOST_TARGETS and not run.transient:
         content = _RUN_AHEAD.dump_json((run, _packages([run])))

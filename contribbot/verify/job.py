@@ -91,7 +91,7 @@ class Hipified:
     outputs: dict[str, str]
     missing: dict[str, str]
     #: A copy of the build's folder, with the project and the outputs at the paths that the build
-    #: expects. It is read only, and removed at the end of the run.
+    #: expects. The folder is read only, and removed at the end of the run.
     folder: Path
     command: str = ""  # the command line
     log: str = ""  # SHA-256 of the whole output, which is in `.contribbot/logs`

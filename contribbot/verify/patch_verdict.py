@@ -137,7 +137,7 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
         for result in report.stages
         if result.outcome is Outcome.UNAVAILABLE and not too_noisy(result)
     )
-    # A target is open where one check ran and another check could not run: the target was run.
+    # A target with one check that ran and another that could not is open, but was run.
     half = report.verdict is Verdict.INCOMPLETE
     ran = {each.target for each in report.stages if half and each.stage in RAN
            and each.outcome in SEEN}  # fmt: skip

@@ -257,7 +257,7 @@ class Reporter:
         self.write(collected=[_short(item.nodeid) for item in session.items])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Report the test that starts, so that a crash can be put down to a test."""
+        """Report the test that starts, so that a crash can be traced to a test."""
         self.write(begun=_short(nodeid))
 
     @pytest.hookimpl(wrapper=True)

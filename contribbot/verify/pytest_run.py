@@ -100,7 +100,7 @@ class FailedTest:
         return line if len(line) <= _LINE else f"{line[:_LINE]}…"
 
     def record(self, reason: str, *, in_full: bool) -> FailureRecord:
-        """Return the record of the failure, shortened if the stated reason needs no more of it."""
+        """Return the failure's record; the message is cut if `reason` still matches as before."""
         message, short = self.message, self.first[:_SHORT]
         if not in_full and bool(re.search(reason, short)) is bool(re.search(reason, message)):
             message = short
@@ -366,7 +366,7 @@ def _child_variables(place: RunLayout) -> dict[str, str]:
     return {
         # Installed plug-ins of pytest must not change a run.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        # The sandbox shows the folders in variables whose names end so.
+        # The sandbox shows each folder that a variable names.
         "CONTRIBBOT_PATH": place.python_path,
     }
 
@@ -557,7 +557,7 @@ def read_report(
 def _ended_badly(
     run: CheckRun, done: process.Supervised, uncollected: list[FailedTest], test: str, folder: Path
 ) -> tuple[RunFailure, str] | None:
-    """Return the failure that ended a run early, in words, too; None: pytest reached its end."""
+    """Return the failure that ended a run early, with a sentence; None: pytest reached its end."""
     ended = run.status == done.returncode and done.returncode in _PYTEST_ENDS
     said = any(_NO_SPACE in failure.message for failure in (*run.failed, *uncollected))
     # A check may print these words although the disk is not full.

@@ -138,7 +138,7 @@ class RunSide(enum.StrEnum):
 
     BASE = "base"
     PATCHED = "patched tree"
-    #: The patched tree, with the base's statements under its names (`without_change.py`).
+    #: The patched tree with the base's statements under patched names (`without_change.py`).
     WITHOUT_CHANGE = "patched tree without the change"
     #: A release without the patch, such as a later release.
     RELEASE = "release"

@@ -54,7 +54,7 @@ _SERVER: Final = (
     "-c",
     "from contribbot.verify.warm import serve; serve()",
 )
-#: Variables that differ from run to run; so do those whose names begin with CONTRIBBOT_.
+#: Variables that differ from run to run, like all whose names begin with CONTRIBBOT_.
 _OF_A_RUN: Final = ("HOME", "TMPDIR", "TRITON_HOME")
 #: The largest number of servers at a time; each server takes some 200 MB.
 _MOST: Final = 4
@@ -271,7 +271,7 @@ def _join(pid: int) -> bool:
 
 
 def _end_children() -> None:
-    """Kill the processes that the run left, also in other groups; a sandbox does so itself."""
+    """Kill the processes that the run left, also in other groups; a sandbox has none left."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while True:
         try:

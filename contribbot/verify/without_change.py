@@ -170,7 +170,7 @@ def _alias(old: ast.stmt, new: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def _keys(block: Sequence[ast.stmt], twice: Collection[str]) -> list[str]:
-    """Return the keys by which the statements of two blocks pair: a definition's key has its name.
+    """Return the keys by which statements of two blocks pair; a definition's key has the name.
 
     Definitions of the same name (`twice`: a property and its setter, overloads) pair by their
     decorators, then by their order.

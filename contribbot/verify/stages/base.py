@@ -54,7 +54,7 @@ class Unit:
     inputs: Mapping[str, JsonValue] | None
     work: Callable[[], Finding]  # called in a thread
     label: str = ""  # the name in messages; empty if the stage has one unit
-    missing: str = ""  # why this machine cannot do the work; empty: it can
+    missing: str = ""  # why this machine cannot do the work, or empty
     limit: float = 0.0  # the time limit in seconds; units with a high limit begin first
     #: Makes an intermediate product and returns its inputs, which change less often than `inputs`.
     #: The outcome is also cached under the product's inputs. None: no product.

@@ -246,7 +246,7 @@ def build_side(job: Job, plan: BuildPlan) -> BuildSide:
 
     def build(into: Path) -> build_cache.CachedBuild | None:
         folder = job.fresh_folder()
-        # The slot is taken inside: a wait for another process's build must not block a bench.
+        # The slot is taken only here: a wait for another process's build must not block a bench.
         with job.slots.busy():
             run = _run_recipe if isinstance(plan.how, BuildRecipe) else _compile
             ran, made = run(job, plan, folder, into)

@@ -97,7 +97,7 @@ def message_problems(message: str, rules: CommitRules) -> list[str]:
 
 
 def _whitespace(job: Job, changed: list[Change]) -> list[str]:
-    """Return git's whitespace problems; CR and LF may end lines if the base's file has such."""
+    """Return git's whitespace problems; CR LF is allowed if the base's file has CR LF."""
     problems, base = _checked(job), job.trees.base
     # A file may get more lines that end in CR and LF, if the base's file has such lines.
     dos = [
