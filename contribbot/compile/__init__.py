@@ -1,1 +1,1 @@
-"""Compilers for AMD targets, listings of their code, and builds of extensions and trees."""
+"""Compile code for AMD targets, read its listings, and build extensions and whole trees."""

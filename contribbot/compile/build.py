@@ -1,4 +1,4 @@
-"""The two ways of a build: changed kernels with cpp_extension, or the upstream's own recipe."""
+"""Build a patch's changed kernels with torch's cpp_extension, or a tree by upstream's recipe."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Kind = Literal["cpp", "cuda", "hip"]
 
 @dataclass(frozen=True)
 class BuildTools:
-    """The compilers of an extension, or the tool that is missing."""
+    """The compilers and environment for an extension, or (`missing`) the tool that is missing."""
 
     kind: Kind
     env: dict[str, str] = field(default_factory=dict)
@@ -47,14 +47,14 @@ class BuildTools:
 
 @functools.cache
 def torch_build() -> dict[str, str | None]:
-    """Return the names of torch's `version.py`; importing torch takes a second."""
+    """Return the values in torch's `version.py`, without importing torch; empty: no torch."""
     spec = importlib.util.find_spec("torch")
     version = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
     return runpy.run_path(str(version)) if version and version.is_file() else {}
 
 
 def build_tools(target: str, machine: Machine) -> BuildTools:
-    """Return the compilers of an extension for a target."""
+    """Return the compilers for an extension on a target, or the missing tool."""
     kind: Kind = "hip" if target.startswith("gfx") else "cuda" if target == "cuda" else "cpp"
     host, env = _host_compilers()
     compiler, missing = None, ""
@@ -76,7 +76,7 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
         f"torch {torch_build()['__version__']}",
         *map(_stamp, programs),
         *(f"{name}={value}" for name, value in sorted(env.items())),
-        # A binding may include Python's headers.
+        # The extension may include headers of this Python release.
         str(sysconfig.get_config_var("SOABI")),
     )
     if compiler is not None:
@@ -85,7 +85,7 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
 
 
 #: By kind of GPU: the toolkit's name, its usual path, a file in the toolkit (a lone compiler on
-#: PATH may have no toolkit), and the message where the toolkit is missing.
+#: PATH may have no toolkit), and the message if the toolkit is missing.
 _TOOLKITS: Final = {
     "cuda": (
         "CUDA",
@@ -103,7 +103,7 @@ _TOOLKITS: Final = {
 
 
 def _toolkit(kind: Kind) -> tuple[Path | None, str]:
-    """Return the compiler of the toolkit for the installed torch, or the name of the lack."""
+    """Return the compiler of the toolkit for the installed torch, or else what is missing."""
     label, usual, files, missing = _TOOLKITS[kind]
     release = torch_build().get(kind)
     if not release:
@@ -119,7 +119,7 @@ def _toolkit(kind: Kind) -> tuple[Path | None, str]:
 
 
 def tool_versions(tools: BuildTools) -> list[str]:
-    """Return the versions and the variables of the compilers, for a record."""
+    """Return lines with the compilers' versions and variables, for a record."""
     lines = [*tools.identity[:1]]
     for program in tools.programs:
         try:
@@ -129,13 +129,13 @@ def tool_versions(tools: BuildTools) -> list[str]:
         # g++ and hipcc print the version first, nvcc after its copyright.
         row = next((row for row in text.splitlines() if re.search(r"\d+\.\d+", row)), "")
         lines.append(f"{program.name}: {row.strip() or 'it does not say'}")
-    # A record must not hold paths of this machine.
+    # A record must not contain paths of this machine.
     stated = (pair for pair in sorted(tools.env.items()) if not pair[0].endswith("_HOME"))
     return [*lines, *(f"{name}={value}" for name, value in stated)]
 
 
 def target_environment(target: str, machine: Machine) -> dict[str, str]:
-    """Return the variables that name the hardware for torch's build tools."""
+    """Return the environment variables that tell torch's build tools the hardware."""
     if target.startswith("gfx"):
         return {"PYTORCH_ROCM_ARCH": target}
     if target != "cuda":
@@ -157,16 +157,16 @@ def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
 
 
 def _stamp(program: Path) -> str:
-    """Return path, size and time of a program, by which releases differ."""
+    """Return path, size and time of a program, which change with each release."""
     real = program.resolve()
     status = real.stat()
     return f"{real} {status.st_size} {status.st_mtime_ns}"
 
 
-#: Bytes of a build's output, all of which goes into a log.
+#: The largest output of a build in bytes; the log gets all output.
 _MAX_OUTPUT: Final = 64 * 2**20
-#: Runs commands in order, up to the first command that fails, and ends with the status of the
-#: last command (128 and more: a signal). The parent process ends this program.
+#: A program that runs commands in order until a command fails, and ends with the status of the
+#: last command (128 and more: a signal). If contribbot ends, this program is ended, too.
 _RUNNER: Final = """\
 import json, os, shlex, sys
 os.environ.pop("CONTRIBBOT_LIFELINE", None)
@@ -176,7 +176,7 @@ for argv in json.loads(sys.argv[1]):
     if status:
         sys.exit(status if status > 0 else 128 - status)
 """
-#: Errors of compilers, linkers, CMake and make, the plainest first.
+#: Patterns of errors of compilers, linkers, CMake and make, the clearest kind of error first.
 _COMPLAINTS: Final = (
     re.compile(
         r"\berror\b\s*(?:#\d+\s*)?:|^nvcc fatal\b|\bundefined reference to\b|\bcannot find -l"
@@ -186,12 +186,12 @@ _COMPLAINTS: Final = (
     re.compile(r"\*\*\* .*(?:Error \d+|No rule|Stop)"),
     re.compile(r"^FAILED:"),
 )
-#: Lines that name no error: warnings, quoted source, the last words of linkers, commands.
+#: Patterns of lines that name no error: warnings, quoted source, linkers' last lines, commands.
 _PASSED_OVER: Final = re.compile(
     r"\bwarning\b\s*(?:#\d+[-\w]*\s*)?:|^\d* *\| |^\+ "
     r"|^\[\d+/\d+\] |ld returned \d+ exit status|linker command failed"
 )
-#: Messages of a driver whose compiler was killed, and of a compiler without memory.
+#: Messages of a compiler driver whose compiler was killed, or of a compiler without memory.
 _NO_MEMORY: Final = re.compile(
     r"Killed signal terminated program|virtual memory exhausted|std::bad_alloc"
     r"|[Cc]annot allocate memory|out of memory allocating"
@@ -202,18 +202,18 @@ _CRASHED: Final = re.compile(
     re.MULTILINE,
 )
 _NO_SPACE: Final = re.compile(r"No space left on device", re.IGNORECASE)
-#: Exit statuses of a program that a signal ended begin here (POSIX shells).
+#: From this exit status on, a signal ended the program (POSIX shells).
 _SIGNALLED: Final = 128
 _KILLED: Final = 128 + 9
 _MODULE: Final = "python:"
 _PLACEHOLDER: Final = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
-#: The copy of the tree in a product's folder.
+#: The folder, in a product's folder, with the copy of the tree.
 COPY: Final = "tree"
 
 
 @dataclass(frozen=True)
 class Ran:
-    """The end of a build's commands, with at most one of the three complaints."""
+    """The result of a build's commands; at most one of `error`, `lacking` and `crash` is set."""
 
     output: str
     seconds: float
@@ -237,10 +237,10 @@ def run_commands(
         env=env,
         timeout=timeout,
         max_output=_MAX_OUTPUT,
-        # Compilers know nothing of contribbot, and may run for hours.
+        # Ends the commands if contribbot ends, as compilers may run for hours.
         tethered=True,
     )
-    # Killed because this process ends: that is no outcome.
+    # If this process is ending, the commands were killed for that reason.
     check_stopping()
     output = scrub(done.output.decode("utf-8", "replace"))
     status = done.returncode if done.returncode >= 0 else _SIGNALLED - done.returncode
@@ -263,7 +263,7 @@ def run_commands(
 
 
 def complaint(output: str) -> str:
-    """Return the first line with an error, or else the last line."""
+    """Return the first line of the clearest error in an output, or else the last line."""
     rows = [row.strip() for row in output.splitlines() if row.strip()]
     telling = [row for row in rows if not _PASSED_OVER.search(row)]
     errors = (row for pattern in _COMPLAINTS for row in telling if pattern.search(row))
@@ -271,7 +271,7 @@ def complaint(output: str) -> str:
 
 
 def missing_for_recipe(recipe: BuildRecipe | None, target: str, upstream: str) -> Lack | None:
-    """Return the first lack of this machine for an upstream's recipe."""
+    """Return the first thing that this machine lacks for an upstream's recipe; None: nothing."""
     if recipe is None:
         return Lack(what=f"upstreams/{upstream}.toml has no [build]")
     if target not in recipe.targets:
@@ -289,7 +289,7 @@ def missing_for_recipe(recipe: BuildRecipe | None, target: str, upstream: str) -
 
 
 def absent_path(store: Store, tree: str, what: Build | BuildRecipe) -> str:
-    """Return the first path of a build or recipe that a tree does not have, or nothing."""
+    """Return the first path of a build or recipe that a tree lacks; empty: it has all."""
     named = (
         (what.folder, *what.needs)
         if isinstance(what, BuildRecipe)
@@ -302,14 +302,14 @@ def absent_path(store: Store, tree: str, what: Build | BuildRecipe) -> str:
 def recipe_inputs(
     tree: str, recipe: BuildRecipe, target: str, *, machine: Machine, version: str
 ) -> JsonValue:
-    """Return the known inputs of a build by a recipe."""
+    """Return the inputs of a build by a recipe, as JSON data for a cache key."""
     return {
         "way": "full",
         "tree": tree,
         "recipe": recipe.model_dump(mode="json", exclude={"takes", "timeout"}),
         "target": target,
         "version": version,
-        # The machine stands for the unknown inputs: the headers and libraries that the build finds.
+        # The machine stands for unknown inputs: headers and libraries that the build finds.
         "machine": machine.fingerprint,
         "programs": [shutil.which(need) for need in recipe.requires],
     }
@@ -327,7 +327,7 @@ def run_recipe(
     into: Path,
     scrub: Callable[[str], str],
 ) -> Ran:
-    """Build a tree in a copy, which becomes the product."""
+    """Build a copy of a tree by a recipe; the copy becomes the product."""
     copy = into / COPY
     export(store, tree, copy, index=folder / "index")
     known = {**values, "tree": str(copy), "python": sys.executable}
@@ -339,7 +339,7 @@ def run_recipe(
         **target_environment(values["target"], machine),
         "MAX_JOBS": values["jobs"],
         "PYTHONUNBUFFERED": "1",
-        # A version is not read from whatever repository the cache lies in.
+        # A build must not read a version from a git repository around the cache.
         "GIT_CEILING_DIRECTORIES": str(into),
         **private_folders(folder),
         **{name: fill(value) for name, value in recipe.env.items()},
@@ -357,7 +357,7 @@ def run_recipe(
 
 
 def private_folders(folder: Path) -> dict[str, str]:
-    """Make HOME and TMPDIR of a build, and return these two variables."""
+    """Make a build's private HOME and TMPDIR folders; return the two variables."""
     places = {"HOME": folder / "home", "TMPDIR": folder / "tmp"}
     for place in places.values():
         place.mkdir()
@@ -365,25 +365,25 @@ def private_folders(folder: Path) -> dict[str, str]:
 
 
 def missing_product(recipe: BuildRecipe, into: Path) -> str:
-    """Return the first path that a recipe promises and did not make, or nothing."""
+    """Return the first path that a recipe promises and did not make; empty: all are made."""
     promised = (*recipe.python, *((recipe.extension,) if recipe.extension else ()))
     return next((path for path in promised if not (into / COPY / path).exists()), "")
 
 
-#: contribbot's own files in the folder where a tree's sources are compiled.
+#: The folder of contribbot's files among the sources that are compiled.
 _OWN: Final = ".contribbot"
 _LIBRARY: Final = "extension.so"
-#: Endings of the files of `checks/` that a binding may include.
+#: Suffixes of files in `checks/` that an extension's binding may include.
 _CODE: Final = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".hpp", ".inc", ".inl")
 
 
 def support_code(support: Iterable[PatchFile]) -> tuple[PatchFile, ...]:
-    """Return the files of `checks/` that a compiler may see."""
+    """Return the files of `checks/` that a compiler may include."""
     return tuple(file for file in support if file.name.endswith(_CODE))
 
 
 def tree_roots(store: Store, tree: str, build: Build) -> dict[str, str]:
-    """Return path and id of the top folders that a build reads, or of the whole tree."""
+    """Return path and git id of each top folder that a build reads, or of the whole tree."""
     paths = (*build.sources, *build.include)
     if any("/" not in path for path in build.sources):
         return {".": tree}
@@ -394,7 +394,7 @@ def tree_roots(store: Store, tree: str, build: Build) -> dict[str, str]:
 def extension_inputs(
     store: Store, tree: str, build: Build, *, support: Sequence[PatchFile], tools: BuildTools
 ) -> JsonValue:
-    """Return all inputs of a compiled extension."""
+    """Return all inputs of a compiled extension, as JSON data for a cache key."""
     stated = {"way", "sources", "binding", "include", "defines", "flags"}
     return {
         "build": build.model_dump(mode="json", include=stated),
@@ -406,7 +406,7 @@ def extension_inputs(
 
 
 def write_roots(store: Store, tree: str, build: Build, folder: Path, *, scratch: Path) -> None:
-    """Write the folders that a build reads."""
+    """Write the top folders that a build reads into a folder."""
     for number, (top, tree_id) in enumerate(tree_roots(store, tree, build).items()):
         export(store, tree_id, folder / top, index=scratch / f"{number}.index")
 
@@ -414,7 +414,7 @@ def write_roots(store: Store, tree: str, build: Build, folder: Path, *, scratch:
 def overlay_hipified(
     sources: Sequence[str], folder: Path, hipified: Path, outputs: Mapping[str, Path]
 ) -> Sequence[str]:
-    """Copy hipified files over a tree's folders, and return the sources with their new names."""
+    """Copy hipified files over a tree's folders; return the sources with hipified names."""
     shutil.copytree(hipified, folder, symlinks=True, dirs_exist_ok=True)
     return tuple(
         outputs[source].relative_to(hipified).as_posix() if source in outputs else source
@@ -434,7 +434,7 @@ def compile_extension(
     timeout: float,
     scrub: Callable[[str], str],
 ) -> Ran:
-    """Compile the extension of one tree and load the library."""
+    """Compile the extension from one tree's sources, and test that the library loads."""
     sources = folder / "sources"
     sources.mkdir()
     laid = lay(sources)
@@ -444,16 +444,16 @@ def compile_extension(
         target = own / "checks" / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.content)
-    # nvcc's and hipcc's flags mean nothing to the host's compiler, but for the standard.
+    # The host's compiler understands only -std and -O among the flags for nvcc or hipcc.
     kernels = tools.kind != "cpp"
     host = [flag for flag in build.flags if not kernels or flag.startswith(("-std=", "-O"))]
-    # Equal code must give an equal library in any folder.
+    # The folder's path must not change the library.
     nowhere = f"-ffile-prefix-map={sources}=."
     defines = [f"-D{define}" for define in build.defines]
     extension = extension_child.Extension(
         sources=[*laid, *([f"{_OWN}/checks/{build.binding}"] if build.binding else [])],
         extra_include_paths=[str(sources / path) for path in (*build.include, f"{_OWN}/checks")],
-        # The host's debugging information doubles the time.
+        # -g0: debugging information would double the time of the host's compiler.
         extra_cflags=[*defines, *host, "-g0", nowhere],
         extra_cuda_cflags=[
             *defines,
@@ -483,7 +483,7 @@ def compile_extension(
     )
     if not (ran.error or ran.lacking or ran.crash):
         shutil.copyfile(own / "out" / _LIBRARY, into / _LIBRARY)
-    # The folder may hold a whole tree, and the run continues.
+    # Remove the sources now: they may be a whole tree, and the run goes on.
     with contextlib.suppress(OSError):
         remove_tree(sources)
     return ran

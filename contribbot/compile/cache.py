@@ -1,4 +1,4 @@
-"""Results of compiles and builds on disk, by digests of their inputs."""
+"""Cache the results of compiles and builds on disk, by digests of their inputs."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from contribbot.model.base import Model
 from contribbot.process import remove_tree
 from contribbot.run_folder import Kept
 
-#: Line markers of the preprocessor, and empty lines: a change of a folder or a comment does not
-#: change the content.
+#: Line markers of the preprocessor, and empty lines, which are removed before a digest: a changed
+#: folder or comment does not change the digest.
 _MARKER = re.compile(rb"^(?:# ?(?:\d+|line) .*)?[ \t]*\n", re.MULTILINE)
 _guards: dict[str, threading.Lock] = {}
 
 
 class Compiled(Model):
-    """The result of one compile, without the names of this machine's folders."""
+    """The result of a compile, without paths of this machine."""
 
     listing: Listing | None = None
-    #: The SHA-256 of the listing's text.
+    #: The SHA-256 of the listing, in hexadecimal.
     log: str = ""
-    #: The device library whose functions are in the code, in words; empty: none.
+    #: The name of the device library that is linked into the code; empty: none.
     library: str = ""
     error: str = ""
-    #: Whether the tree lacks the source.
+    #: Whether the tree lacks the source file.
     absent: bool = False
-    #: The lack of this machine, and whether memory was lacking.
+    #: What this machine lacks for the compile; `starved`: whether that is memory.
     missing: str = ""
     starved: bool = False
-    #: The crash of the compiler, which is no result for the source.
+    #: How the compiler crashed, which says nothing about the source.
     crashed: str = ""
     command: str = ""
     seconds: float = Field(default=0.0, ge=0)
@@ -58,18 +58,18 @@ class CompileError(Exception):
 
 @functools.cache
 def _own_digest() -> str:
-    """Return the digest of this package, whose reading of listings is part of each result."""
+    """Return a digest of this package's code: a new way to read listings makes new results."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def json_digest(inputs: JsonValue) -> str:
-    """Return the SHA-256 over some inputs as JSON, in hexadecimal."""
+    """Return the SHA-256 of JSON data, in hexadecimal."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def compile_key(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
-    """Return the name of a result: a digest of the preprocessed source, command and compiler."""
+    """Return a result's key: a digest of the preprocessed source, the command and the compiler."""
     content = hashlib.sha256(_MARKER.sub(b"", preprocessed)).hexdigest()
     return json_digest([content, *command, identity, _own_digest()])
 
@@ -79,17 +79,17 @@ def _path(key: str) -> Path:
 
 
 def compile_shelf() -> Kept:
-    """Return the folder of results, which a run clears of unused results."""
+    """Return the cache folder of compile results, from which a run removes unused results."""
     return Kept(cache_folder() / "compiles", "*/*")
 
 
 def compile_lock(key: str) -> threading.Lock:
-    """Return the lock of a result: of two equal compiles the second waits for the first."""
+    """Return the lock for a key, so that an equal compile waits for the first one."""
     return _guards.setdefault(key, threading.Lock())
 
 
 def recall(key: str) -> Compiled | None:
-    """Return a result from the disk, or None where the file is absent or damaged."""
+    """Return a result from the cache; None: its file is missing or damaged."""
     try:
         known = Compiled.model_validate_json(_path(key).read_bytes())
     except (OSError, ValidationError):
@@ -99,35 +99,35 @@ def recall(key: str) -> Compiled | None:
 
 
 def remember(key: str, result: Compiled) -> None:
-    """Write a result to the disk."""
+    """Write a result to the cache."""
     write_atomically(_path(key), result.model_dump_json().encode())
 
 
 def kernel_shelf() -> Kept:
-    """Return the folder of kernels that emulated checks compile, with a folder for each patch."""
+    """Return the cache folder of kernels that emulated checks compile; each patch has a folder."""
     return Kept(cache_folder() / "kernels")
 
 
 def open_kernels() -> Path:
-    """Return the folder of kernels that processes without a sandbox compile."""
+    """Return the cache folder of kernels that are compiled by processes outside a sandbox."""
     return kernel_shelf().folder / "_open"
 
 
-#: The marker of a product, written last: a folder without a marker comes from an interrupted
-#: build. The marker's time is the time of the product's last use.
+#: A product's marker file, written last: a folder without a marker is of an interrupted
+#: build. The file's time is the time of the product's last use.
 _SEAL: Final = "product.json"
 
 
 @dataclass(frozen=True)
 class CachedBuild:
-    """A built product; `_seal` adds the last two fields."""
+    """The content of a product's marker file; `_seal` sets the last two fields."""
 
     seconds: float
     log: str
-    extension: str = ""  # the path of a shared library in the folder
-    python: tuple[str, ...] = ()  # the product's folders on Python's path
+    extension: str = ""  # the path of a shared library in the product's folder
+    python: tuple[str, ...] = ()  # the product's folders for PYTHONPATH
     sha256: str = ""  # digest of the library
-    files: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # sizes and times by file
+    files: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # size and time by path
 
 
 _MARKER_FORM: Final = TypeAdapter(CachedBuild)
@@ -135,7 +135,7 @@ _MARKER_FORM: Final = TypeAdapter(CachedBuild)
 
 @dataclass(frozen=True)
 class Product:
-    """A built product in its folder, unchanged."""
+    """A built product: its cache key, folder and marker."""
 
     key: str
     folder: Path
@@ -143,7 +143,7 @@ class Product:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that name the product for a check."""
+        """The environment variables by which a check finds the product."""
         env = {}
         if self.marker.extension:
             env["CONTRIBBOT_EXTENSION"] = str(self.folder / self.marker.extension)
@@ -154,7 +154,7 @@ class Product:
 
 
 def build_shelf() -> Kept:
-    """Return the folder of products and their locks, which a run clears of unused products."""
+    """Return the cache folder of products, from which a run removes unused products."""
     return Kept(cache_folder() / "builds", marker=_SEAL)
 
 
@@ -163,7 +163,7 @@ def _place(key: str) -> Path:
 
 
 def find_product(key: str) -> Product | None:
-    """Return a product and note its use, or None where the product is absent or changed."""
+    """Return a product and note its use; None: the product is missing or its files changed."""
     folder = _place(key)
     try:
         marker = _MARKER_FORM.validate_json((folder / _SEAL).read_bytes())
@@ -176,7 +176,7 @@ def find_product(key: str) -> Product | None:
 
 
 def make_product(key: str, build: Callable[[Path], CachedBuild | None]) -> Product | None:
-    """Return a product, built under its lock unless the disk has the product."""
+    """Return a product; build it under a lock if the cache lacks it; None: the build failed."""
     folder = _place(key)
     with lock(folder.with_suffix(".lock"), "a build"):
         if known := find_product(key):
@@ -193,7 +193,7 @@ def make_product(key: str, build: Callable[[Path], CachedBuild | None]) -> Produ
 
 
 def _seal(folder: Path, built: CachedBuild) -> None:
-    """Write the marker of a complete product, with its files' sizes and times."""
+    """Write the marker file of a complete product, with the files' sizes and times."""
     counted, digest = [], ""
     if built.extension:
         counted = [folder / built.extension]
@@ -207,6 +207,6 @@ def _seal(folder: Path, built: CachedBuild) -> None:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Return size and time of a file or link, which change with its content."""
+    """Return size and modification time of a file or link, by which a change shows."""
     status = path.lstat()
     return status.st_size, status.st_mtime_ns

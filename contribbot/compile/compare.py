@@ -1,4 +1,4 @@
-"""The judgement of a compile: red as stated on the base, and the claims about its listings."""
+"""Judge a `[[compile]]` entry: the stated failure on the base, and claims about listings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from contribbot.model.record import (
     step_failures,
 )
 
-#: The largest number of rows of one target in a record, the worst rows first.
+#: The largest number of rows for a target in a record; the worst rows are kept.
 _ROWS: Final = 150
 _NAMES: Final = 20
 
@@ -33,7 +33,7 @@ _NAMES: Final = 20
 def pair_kernels(
     base: Sequence[KernelListing], patched: Sequence[KernelListing]
 ) -> list[ListingRow]:
-    """Pair the kernels of two trees: by symbol, else by title, else by function in order."""
+    """Return a row for each pair of kernels of two trees: equal symbol, title or function."""
     rows: list[ListingRow] = []
     left, right = list(base), list(patched)
     keys: tuple[Callable[[KernelListing], str], ...] = (
@@ -67,7 +67,7 @@ def _grouped(
 
 
 def merged(rows: Iterable[ListingRow]) -> list[ListingRow]:
-    """Return equal rows of a function as one, the worst change first."""
+    """Return the rows with equal rows of a function merged, the worst change first."""
     groups: dict[tuple[str, Numbers | None, Numbers | None], ListingRow] = {}
     for row in rows:
         function = function_of(row.title)
@@ -81,7 +81,7 @@ def merged(rows: Iterable[ListingRow]) -> list[ListingRow]:
 
 
 class ListingFault(enum.Enum):
-    """The ways in which compiled code fails an entry, each with its words for the facts."""
+    """The ways in which compiled code fails an entry, each with a message to format."""
 
     SIDE = "on the {}: {}"
     NEITHER_TREE = "compiles on neither tree: {}"
@@ -114,13 +114,13 @@ class ListingFault(enum.Enum):
 
 @dataclass(frozen=True)
 class ListingProblem:
-    """A fault of compiled code with its facts."""
+    """A fault of compiled code with the values for the fault's message."""
 
     fault: ListingFault
     facts: tuple[object, ...] = ()
 
     def __str__(self) -> str:
-        """Return the problem in one line, which a stated `reason` must match."""
+        """Return the message in one line, which a stated `reason` must match."""
         return self.fault.value.format(*self.facts)
 
 
@@ -130,20 +130,20 @@ def _problem(fault: ListingFault, *facts: object) -> ListingProblem:
 
 @dataclass(frozen=True)
 class ListingJudgement:
-    """The outcome of two compiles."""
+    """The judgement of an entry's compiles on the base and on the patched tree."""
 
     outcome: Outcome
     reason: str
-    #: The fault of the base, and the fault of the patched tree.
+    #: `red`: the fault of the base; `amiss`: the fault of the patched tree.
     red: str = ""
     amiss: str = ""
-    #: Whether a further compile has the same result.
+    #: Whether another compile would give the same judgement.
     lasting: bool = True
-    proof: bool = True  # whether red to green proves a patch alone
+    proof: bool = True  # whether a change from red to green proves the patch without other entries
 
 
 def matching_kernels(entry: Compile, listing: Listing | None) -> list[KernelListing]:
-    """Return the kernels of a listing that an entry is about."""
+    """Return the kernels of a listing whose titles match an entry's `kernels`."""
     kernels = listing.kernels if listing is not None else ()
     return [kernel for kernel in kernels if re.search(entry.kernels, kernel.title)]
 
@@ -157,7 +157,7 @@ def _rows(entry: Compile, base: Compiled, patched: Compiled) -> list[ListingRow]
 def judge_compile(
     entry: Compile, target: str, base: Compiled, patched: Compiled
 ) -> ListingJudgement:
-    """Judge a `[[compile]]` for one target."""
+    """Return the judgement of a `[[compile]]` entry for one target."""
     sides = (("base", base), ("patched tree", patched))
     for name, side in sides:
         if side.crashed:
@@ -196,7 +196,7 @@ def _text(problem: ListingProblem | None) -> str:
 
 
 def _unable(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
-    """Return the problem of machine, recipe or entry that prevents a judgement, or None."""
+    """Return the problem of machine or entry that prevents a judgement; None: no problem."""
     # A fault of the patched tree is a fault even if the base cannot be compiled here.
     if base.missing and (patched.missing or not patched.error):
         return _problem(ListingFault.SIDE, "base", base.missing)
@@ -210,7 +210,7 @@ def _unable(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem
 
 
 def _unmet_on_both(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
-    """Return an expectation that no listing meets and that the entry does not state."""
+    """Return an unmet expectation on both trees that the entry does not state; else None."""
     lack = unmet(entry, "", patched.listing)
     if not lack or not unmet(entry, "", base.listing) or _stated(entry, str(lack)):
         return None
@@ -222,7 +222,7 @@ def _unmet_on_both(entry: Compile, base: Compiled, patched: Compiled) -> Listing
 
 
 def _weakness(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
-    """Return why an entry that goes from red to green is no proof alone; None: a proof."""
+    """Return why an entry that goes from red to green proves nothing alone; None: it does."""
     if entry.expect == "fail-to-pass" and _as_base(entry, base, patched):
         return _problem(ListingFault.AS_BASE)
     if entry.expect == "fail-to-pass" and entry.defines:
@@ -231,7 +231,7 @@ def _weakness(entry: Compile, base: Compiled, patched: Compiled) -> ListingProbl
 
 
 def _as_base(entry: Compile, base: Compiled, patched: Compiled) -> bool:
-    """Tell whether all patched kernels have the figures and instructions of kernels of the base."""
+    """Return whether each patched kernel equals, in numbers and instructions, one of the base."""
     if base.listing is None:
         return False
     before = [(kernel.numbers, kernel.mnemonics) for kernel in base.listing.kernels]
@@ -240,7 +240,7 @@ def _as_base(entry: Compile, base: Compiled, patched: Compiled) -> bool:
 
 
 def _stated(entry: Compile, red: str) -> bool:
-    """Return whether the entry states this failure of the base."""
+    """Return whether the entry states this failure on the base."""
     return entry.expect == "fail-to-pass" and bool(re.search(entry.reason, red))
 
 
@@ -268,13 +268,13 @@ def _green_base(entry: Compile, target: str) -> ListingProblem:
 
 
 def unmet(entry: Compile, target: str, listing: Listing | None) -> ListingProblem | None:
-    """Return the first expectation that a listing does not meet."""
+    """Return the first expectation of an entry that a listing does not meet, or None."""
     kernels = matching_kernels(entry, listing)
     if not kernels:
         if not entry.kernels:
             return _problem(ListingFault.NO_KERNEL)
         return _problem(ListingFault.NO_MATCH, entry.kernels)
-    # A kernel without work on this target needs no instruction but its end.
+    # A kernel that does nothing on this target needs no such instruction.
     working = [kernel for kernel in kernels if kernel.works]
     for name in entry.instructions.get(target, ()):
         without = [kernel for kernel in working if name not in kernel.mnemonics]
@@ -301,14 +301,14 @@ def _wrong_on_patched(
 
 
 def _spilling(rows: Sequence[ListingRow], patched: Listing) -> ListingProblem | None:
-    """Return the first kernel that spills more than on the base, or may."""
+    """Return a problem for the first kernel that spills, or may spill, more than on the base."""
     for row in rows:
         before, after = (
             (side.spills, side.scratch) if side else (0, 0) for side in (row.base, row.patched)
         )
         if after[0] > before[0]:
             return _problem(ListingFault.SPILLS, row.title, after[0], before[0])
-        # A called function shares the kernel's scratch, and no number has the function's spills.
+        # A called function uses the kernel's scratch memory, and its spills are not known.
         if patched.functions and after[1] > before[1]:
             return _problem(ListingFault.MAY_SPILL, row.title, before[1], after[1])
     return None
@@ -317,8 +317,8 @@ def _spilling(rows: Sequence[ListingRow], patched: Listing) -> ListingProblem | 
 def _not_fewer(
     rows: Sequence[ListingRow], base: Listing, patched: Listing
 ) -> ListingProblem | None:
-    """Return the first objection to the claim of fewer instructions."""
-    # A function that is not inlined is part of its callers' work.
+    """Return the first problem with the claim of fewer instructions; None: the claim is true."""
+    # Functions that are not inlined count, too, as kernels call them.
     before, after = sum(base.functions.values()), sum(patched.functions.values())
     for row in rows:
         if row.base is None or row.patched is None:
@@ -336,7 +336,7 @@ _Counted = Sequence[tuple[int, Numbers]]
 
 
 def _seen(entry: Compile, rows: Sequence[ListingRow], base: Compiled, listing: Listing) -> str:
-    """Return the reason of a pass: kernels, instructions, registers and spills."""
+    """Return the reason for a passed entry: kernels, instructions, registers and spills."""
     before: _Counted = [(row.kernels, row.base) for row in rows if row.base is not None]
     after: _Counted = [(row.kernels, row.patched) for row in rows if row.patched is not None]
     how = "compiles on the patched tree, new there" if base.absent else "compiles on both"
@@ -385,7 +385,7 @@ def details_of(
     *,
     toolchain: ToolchainRecord,
 ) -> CompileDetails:
-    """Return the record of a `[[compile]]` for one target."""
+    """Return the record of a `[[compile]]` entry for one target."""
     red = judgement.red if entry.expect == "fail-to-pass" else base.error
     amiss = judgement.amiss or patched.error
     rows = merged(_rows(entry, base, patched))
@@ -438,7 +438,7 @@ def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> CompileRec
     return record.model_copy(update=figures)
 
 
-#: The numbers of a kernel: the title of each number, and 1 where more is worse.
+#: For each number of a kernel: a title, and 1 if more is worse, or -1 if less is worse.
 _WORSE: Final = {
     "vgprs": ("VGPRs", 1),
     "sgprs": ("SGPRs", 1),
@@ -451,11 +451,11 @@ _WORSE: Final = {
 
 
 def worse_in(rows: Sequence[ListingRow]) -> tuple[str, ...]:
-    """Return a line for each number that got worse: the largest loss, and in how many kernels."""
+    """Return a line for each number that got worse: the largest loss, and how many kernels."""
     pairs = [
         (row.kernels, row.base, row.patched)
         for row in rows
-        # A kernel that is empty on the base has no numbers to lose.
+        # A kernel that is empty on the base cannot be compared.
         if row.base and row.patched and row.base.instructions > 1
     ]
     losses = []

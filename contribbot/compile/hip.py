@@ -1,4 +1,4 @@
-"""Compiling HIP C++ to a listing, on a machine that need not have an AMD GPU."""
+"""Compile HIP C++ to a listing or a code object; no AMD GPU is needed."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from contribbot.compile.listing import read_listing, read_object, without_facts
 from contribbot.compile.toolchain import HEADERS, INSTALL, Toolchain, device_library
 
 _FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
-#: Words of clang's driver, and of programs, for a killed compiler or a lack of memory.
+#: Messages of clang's driver or of programs about a killed compiler or a lack of memory.
 _NO_MEMORY: Final = re.compile(
     r"unable to execute command: Killed|LLVM ERROR: out of memory|std::bad_alloc"
     r"|[Cc]annot allocate memory|^MemoryError\b",
     re.MULTILINE,
 )
 _ERROR: Final = re.compile(r"^(?P<place>[^\n]*?):? ?\b(?:fatal )?error: .*$", re.MULTILINE)
-#: Words of the driver for a crash of the compiler proper.
+#: Messages of clang's driver about a crash of the compiler.
 _CRASH: Final = re.compile(
     r"fatal error: error in backend: (?P<back>.+)|clang frontend command failed|"
     r"PLEASE submit a bug report|unable to execute command: (?P<how>.+)"
 )
-#: Exit status of an absent program (POSIX shells, and os.spawnvp).
+#: The exit status for a program that does not exist (POSIX shells, and os.spawnvp).
 _NOT_STARTED: Final = 127
-#: Prefixes of variables by which clang finds ROCm; contribbot uses clang's options instead.
+#: Prefixes of variables by which clang finds ROCm; they are removed, as options say the same.
 _STEERING: Final = ("HIP_", "ROCM_")
-#: Headers that come with ROCm, or with a ROCm build of torch, and have no stand-in.
+#: Messages about missing headers of torch, and of ROCm, that have no stand-in.
 _TORCH_HEADER: Final = re.compile(
     r"fatal error: '(torch/(?:csrc|headeronly)/[^']+)' file not found"
 )
@@ -49,12 +49,12 @@ _ROCM_HEADER: Final = re.compile(
     r"|rccl|rocblas|rocfft|rocprim|rocrand|rocsolver|rocthrust|rocwmma|thrust|ck|ck_tile"
     r"|ATen/hip|c10/hip)/[^']+)' file not found"
 )
-#: How the functions of ROCm's device library begin (ROCm/llvm-project, amd/device-libs/doc).
+#: Prefixes of functions in ROCm's device library (ROCm/llvm-project, amd/device-libs/doc).
 _LIBRARY: Final = ("__ocml_", "__ockl_")
-#: Constants for the library's functions: ROCm has oclc_*.bc files, a wheel of triton has none. The
-#: values follow clang's choice of these files for HIP without options (RocmInstallation-
-#: Detector::getCommonBitcodeLibs); meanings: amd/device-libs/doc/OCML.md, "Controls". No function
-#: tells code object 5 from 6.
+#: Constants that the library's functions read. ROCm has them in oclc_*.bc; triton's wheel lacks
+#: these files. The values are clang's defaults for HIP (RocmInstallation-
+#: Detector::getCommonBitcodeLibs); for meanings see amd/device-libs/doc/OCML.md, "Controls". No
+#: function distinguishes code object version 5 from 6.
 _CONTROLS: Final = {
     "finite_only_opt": 0,
     "unsafe_math_opt": 0,
@@ -70,18 +70,18 @@ _ASSEMBLER: Final = re.compile(r'^ (".+" "-cc1as" .+)$', re.MULTILINE)
 
 @dataclass(frozen=True)
 class HipSource:
-    """A source and the options of its compile."""
+    """A HIP source file and the options to compile it."""
 
     path: Path
     include: tuple[Path, ...]
-    defines: tuple[str, ...]  # macros, as `NAME` or `NAME=VALUE`; `!NAME`: none
+    defines: tuple[str, ...]  # macros, as `NAME` or `NAME=VALUE`; `!NAME` undefines a macro
     standard: str
     torch: bool  # whether the source needs torch's headers
-    folders: tuple[Path, ...]  # the tree's folders, whose names must not matter
+    folders: tuple[Path, ...]  # the tree's folders, whose paths must not change the code
 
 
 def torch_include() -> Path | None:
-    """Return torch's include folder without an import of torch; None: no such folder."""
+    """Return torch's include folder, without importing torch; None: no such folder."""
     spec = importlib.util.find_spec("torch")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         include = Path(place) / "include"
@@ -91,7 +91,7 @@ def torch_include() -> Path | None:
 
 
 def headers_digest() -> str:
-    """Return the SHA-256 over the stand-in headers, in hexadecimal."""
+    """Return the SHA-256 of contribbot's stand-in headers, in hexadecimal."""
     total = hashlib.sha256()
     for path in sorted(path for path in HEADERS.rglob("*") if path.is_file()):
         total.update(path.relative_to(HEADERS).as_posix().encode())
@@ -100,7 +100,7 @@ def headers_digest() -> str:
 
 
 class CompilerCall(TypedDict):
-    """The arguments of every compile: compiler, folder, time limit, and the scrub of texts."""
+    """Arguments of each compile; `scrub` is a function that removes paths from texts."""
 
     using: Toolchain
     folder: Path
@@ -109,14 +109,14 @@ class CompilerCall(TypedDict):
 
 
 def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) -> Compiled:
-    """Compile a source for a target and read the listing."""
+    """Compile a source for a target; return the listing, or why there is none."""
     compiler, using, torch = Compiler(target=target, **call), call["using"], torch_include()
     scrub = compiler.scrub
     named = [(str(HEADERS), "<stand-ins>"), *using.folders]
     named += [(str(torch), "<torch>/include")] if torch is not None else []
 
     def scrub_headers(text: str) -> str:
-        # Folders of headers get fixed names, wherever the folders are.
+        # Replace the paths of header folders by fixed names.
         for place, placeholder in named:
             text = text.replace(place, placeholder)
         return scrub(text)
@@ -140,10 +140,10 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
             try:
                 result = compiler.read_linked(listing, make)
             except CompileError:
-                # Where the source's own assembly is wrong, the compiler names the source's line.
+                # If inline assembly is wrong, a compile to an object names the source's line.
                 make("-S", "-Xclang", "-emit-obj")
                 raise
-            # Errors are not remembered: a comment may move their lines, and they are quickly found.
+            # Only success is cached: errors name lines, which a comment moves, and come quickly.
             remember(key, result)
             return result
     except CompileError as failure:
@@ -151,7 +151,7 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
 
 
 def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | None) -> list[str]:
-    """Return the compiler's options without the input and output."""
+    """Return the compiler's options, without those for input and output."""
     system: Sequence[Path] = ()
     if torch is not None:
         system = (HEADERS / "torch_cpu", torch, torch / "torch/csrc/api/include")
@@ -167,7 +167,7 @@ def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | N
         *(f"-I{root}" for root in source.include),
         *using.flags,
         *(word for root in system for word in ("-isystem", str(root))),
-        # The folder's name must not get into the code by __FILE__.
+        # __FILE__ must not bring the folder's path into the code.
         *(f"-ffile-prefix-map={folder}=." for folder in source.folders),
         "-w",
         "-ferror-limit=1",
@@ -177,11 +177,11 @@ def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | N
 
 
 def code_object(source: HipSource, target: str, **call: Unpack[CompilerCall]) -> tuple[bytes, str]:
-    """Return a source's code object with its line table, and the name of its device library."""
+    """Return a source's code object with line table, and the linked device library's name."""
     using = call["using"]
     arguments = _arguments(source, target, using, torch_include() if source.torch else None)
     compiler = Compiler(target=target, **call)
-    # Equal code must give equal bytes, wherever the source is.
+    # Equal code must give equal bytes, whatever the source's folder.
     lines = ["-gline-tables-only", "-fdebug-compilation-dir=.", "-fuse-cuid=none"]
 
     def make(*how: str) -> bytes:
@@ -196,17 +196,17 @@ def code_object(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
 
 
 def library_calls(symbols: Collection[str]) -> list[str]:
-    """Return those of the given symbols that AMD's device libraries define, sorted."""
+    """Return, sorted, the symbols that AMD's device library defines."""
     return sorted(symbol for symbol in symbols if symbol.startswith(_LIBRARY))
 
 
 class NoLibraryError(CompileError):
-    """The compiler has no device library that the compiler's LLVM can read."""
+    """There is no device library, or the compiler's LLVM cannot read the library."""
 
 
 @dataclass
 class Compiler:
-    """The calls of a toolchain for one source, in a separate folder."""
+    """Calls of a toolchain's programs for one source, in a private folder."""
 
     using: Toolchain
     target: str
@@ -214,31 +214,31 @@ class Compiler:
     timeout: float
     scrub: Callable[[str], str] = str
     command: str = ""  # the compiler's command line, for a record
-    seconds: float = 0.0  # the run time of all programs
+    seconds: float = 0.0  # the run time of all programs so far
 
     @property
     def output(self) -> Path:
-        """The file that every program writes."""
+        """The file that each program writes."""
         return self.folder / "output"
 
     def result(self, failure: CompileError) -> Compiled:
-        """Return the result of a failed compile."""
+        """Return the result of a failed compile, with command and time."""
         facts = {"command": self.command, "seconds": self.seconds}
         return failure.result.model_copy(update=facts)
 
     def run(self, argv: Sequence[str | Path]) -> bytes:
-        """Run a program and return the content of `output`."""
+        """Run a program; return the content of `output`."""
         self._supervised(argv)
         try:
             written = self.output.read_bytes()
-            # The preprocessed source is large, and is no longer needed.
+            # The output, such as a preprocessed source, may be large, and is not needed again.
             self.output.unlink()
         except FileNotFoundError:
             raise CompileError(crashed=f"{self.using.name} wrote nothing") from None
         return written
 
     def read(self, listing: bytes) -> Compiled:
-        """Assemble a listing and read the object."""
+        """Assemble a listing, and return what the listing and the object show."""
         text = listing.decode("utf-8", "replace")
         try:
             assemble = self._assembler(without_facts(text))
@@ -255,7 +255,7 @@ class Compiler:
         return Compiled(listing=kernels, log=log, command=self.command, seconds=self.seconds)
 
     def read_linked(self, listing: bytes, make: Callable[..., bytes]) -> Compiled:
-        """Read a listing; if the source calls the device library, the listing with the library."""
+        """Read a listing; if it calls the device library, read one with the library linked in."""
         result = self.read(listing)
         called = library_calls(result.listing.unresolved) if result.listing else ()
         if not called:
@@ -269,7 +269,7 @@ class Compiler:
     def with_library(
         self, make: Callable[..., bytes], called: Collection[str]
     ) -> tuple[bytes, str]:
-        """Return the listing with the device library, and the library's name."""
+        """Return the listing with the device library linked in, and the library's name."""
         library = device_library(self.using)
         if library is None:
             why = f"no ocml.bc and ockl.bc are here: {INSTALL}"
@@ -280,13 +280,13 @@ class Compiler:
             except CompileError as failure:
                 if failure.result.missing:
                     raise
-                # Without the library the source compiles: the bitcode is of a newer LLVM.
+                # The source compiles without the library, so the bitcode is of a newer LLVM.
                 why = f"{self.using.name} cannot read {library.name} ({failure}): install ROCm"
         raise NoLibraryError(missing=f"calls {', '.join(called)} of ROCm's device library: {why}")
 
     def _controls(self) -> Path:
-        """Return the file of bitcode with the constants that a device library reads."""
-        # gfx90a is 9.0.10: major, minor and stepping, the last two each a hexadecimal digit.
+        """Return a new bitcode file with the constants that the device library reads."""
+        # gfx90a is 9.0.10: major, minor and stepping; the last two are hexadecimal digits.
         major, minor, stepping = self.target[3:-2], self.target[-2], self.target[-1]
         version = 1000 * int(major) + 100 * int(minor, 16) + int(stepping, 16)
         values = {**_CONTROLS, "ISA_version": version, "wavefrontsize64": int(major == "9")}
@@ -303,20 +303,20 @@ class Compiler:
         return compiled
 
     def assemble(self, listing: bytes) -> bytes:
-        """Return the object that a listing makes."""
+        """Return the object file that the assembler makes of a listing."""
         return self.run(self._assembler(listing.decode("utf-8", "replace")))
 
     def link(self, content: bytes) -> bytes:
-        """Link an object into a code object."""
+        """Return the code object that the linker makes of an object file."""
         assembled = self.folder / "object.o"
         assembled.write_bytes(content)
         return self.run([*self.using.linker, "-shared", "-o", self.output, assembled])
 
     def _assembler(self, text: str) -> list[str]:
-        """Return the driver's command of its assembler for a text."""
+        """Return the command by which the compiler's driver would assemble a text."""
         path = self.folder / LISTING
         path.write_text(text, encoding="utf-8")
-        # Not every release of clang passes assembler options on to the assembler.
+        # `-###` prints the command: not every clang passes options on to the assembler.
         done = self._supervised(
             [
                 *self.using.argv,
@@ -337,7 +337,7 @@ class Compiler:
         return shlex.split(called[1])
 
     def _supervised(self, argv: Sequence[str | Path]) -> process.Supervised:
-        # No variable may lead the compiler to other headers or libraries.
+        # Without variables that lead the compiler to other headers or libraries.
         clean = process.clean_environment({"HOME": str(self.folder), "TMPDIR": str(self.folder)})
         env = {name: value for name, value in clean.items() if not name.startswith(_STEERING)}
         done = process.supervise(
@@ -351,7 +351,7 @@ class Compiler:
         return done
 
     def _trouble(self, done: process.Supervised, text: str) -> CompileError:
-        """Return the error of a compiler that the machine did not stop."""
+        """Return the error for a failed program, if the machine is not to blame."""
         if crash := _crash(done, text):
             return CompileError(crashed=f"{self.using.name}: {crash}")
         first = _ERROR.search(text)
@@ -368,7 +368,7 @@ class Compiler:
 
 
 def _crash(done: process.Supervised, text: str) -> str:
-    """Return the way in which a compiler crashed, or nothing."""
+    """Return how a compiler crashed; empty: it did not crash."""
     if done.flooded:
         return "it never stopped writing, and was ended"
     if done.returncode < 0:
@@ -380,11 +380,11 @@ def _crash(done: process.Supervised, text: str) -> str:
 
 
 def raise_for_machine(done: process.Supervised, text: str, name: str, timeout: float) -> None:
-    """Raise if a compiler failed for lack of time, memory or disk."""
+    """Raise an error if a compiler failed for lack of time, memory or disk."""
     if _FULL_DISK.search(text):
         raise process.no_space("what a compiler writes")
     if done.timed_out:
         raise CompileError(missing=f"{name}: not finished after {timeout:g} s")
-    # The killer matters: a kernel's file runs under Triton, and can end its own process.
+    # `starved`: a killed process alone proves no lack, as a kernel's file can end its process.
     if done.starved or _NO_MEMORY.search(text):
         raise CompileError(missing=f"{name}: killed, or out of memory", starved=True)

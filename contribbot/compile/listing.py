@@ -1,4 +1,4 @@
-"""Kernels of a code object, their registers and their instructions."""
+"""Read the kernels of a listing: their registers, memory and instructions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from contribbot.model.record import Count, Numbers
 
 @functools.cache
 def demangle(symbol: str) -> str:
-    """Return the C++ name behind a symbol; the symbol itself where there is none."""
+    """Return the C++ name of a symbol; the symbol, if it is not a C++ name."""
     try:
-        # The runtime of GCC, which clang and torch need anyway.
+        # GCC's runtime library, which clang and torch need anyway.
         runtime = ctypes.CDLL("libstdc++.so.6")
     except OSError:
         return symbol
-    # Itanium C++ ABI, 3.4.
+    # See the Itanium C++ ABI, 3.4.
     call, free = runtime["__cxa_demangle"], runtime["free"]
     call.argtypes, call.restype = [ctypes.c_char_p, *[ctypes.c_void_p] * 3], ctypes.c_void_p
     free.argtypes = [ctypes.c_void_p]
@@ -39,21 +39,21 @@ def demangle(symbol: str) -> str:
 
 
 def title_of(symbol: str) -> str:
-    """Return the name of a function with its template arguments, without its parameters."""
+    """Return a symbol's function name with template arguments, without parameters."""
     name = demangle(symbol)
     if name == symbol:
         return symbol
-    # Only a template's name begins with the type of its result; a kernel's result is void.
+    # The name of a template begins with the return type, which is void for a kernel.
     return _without_last(name, "()").removeprefix("void ")
 
 
 def function_of(title: str) -> str:
-    """Return the name of a function without its template arguments."""
+    """Return a function's title without template arguments."""
     return _without_last(title, "<>")
 
 
 def _without_last(name: str, brackets: str) -> str:
-    """Return a name without the pair of brackets at its end."""
+    """Return a name without the brackets at the end and their content."""
     depth = 0
     for place in range(len(name) - 1, -1, -1):
         depth += {brackets[1]: 1, brackets[0]: -1}.get(name[place], 0)
@@ -62,17 +62,17 @@ def _without_last(name: str, brackets: str) -> str:
     return name
 
 
-#: Encodings, which the assembler writes behind a mnemonic.
+#: Suffixes of mnemonics that name the encoding.
 _ENCODING: Final = re.compile(r"_(?:e32|e64|dpp|dpp8|sdwa|e64_dpp|e64_dpp8)$")
-#: Classes of instructions by the start of the mnemonic; the first match decides. From the
-#: instruction set documents' chapters: scalar, vector, matrix, memory, branches.
+#: Classes of instructions by the first letters of the mnemonic; the first match decides. See the
+#: chapters of AMD's instruction set documents: scalar, vector, matrix, memory, branches.
 _CLASSES: Final = {
     "matrix": r"v_(?:mfma|smfmac|wmma|swmmac)_",
     "valu": r"v_",
     "branch": r"s_(?:branch|cbranch|setpc|swappc|call|endpgm|subvector_loop|trap)",
     "wait": r"s_(?:waitcnt|wait_)",
     "sync": r"s_(?:barrier|sendmsg|sleep)",
-    # Hints for the scheduler and the fetcher, which do no work.
+    # Hints for scheduling and fetching, which compute nothing.
     "hint": r"s_(?:nop|clause|delay_alu|inst_prefetch|set_inst_prefetch|setprio|code_end)",
     "smem": r"s_(?:load|store|buffer_|scratch_|atomic|dcache|mem\w*time|gl1_inv|prefetch|atc_)",
     "salu": r"s_",
@@ -84,36 +84,36 @@ _CLASS: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern i
 
 @functools.cache
 def plain(mnemonic: str) -> str:
-    """Return a mnemonic without its encoding: `v_add_f32` for `v_add_f32_e32`."""
+    """Return a mnemonic without the encoding's suffix: `v_add_f32` for `v_add_f32_e32`."""
     return _ENCODING.sub("", mnemonic)
 
 
 @functools.cache
 def class_of(mnemonic: str) -> str:
-    """Return the class of a mnemonic."""
+    """Return the class of an instruction, such as `valu` or `vmem`."""
     fits = _CLASS.match(mnemonic)
     return (fits and fits.lastgroup) or "other"
 
 
 class KernelListing(Model):
-    """One kernel of a code object."""
+    """A kernel of a code object: names, numbers and instructions."""
 
     symbol: str
     title: str  # the name in the source, with template arguments, without parameters
     numbers: Numbers
-    mnemonics: dict[str, Count]  # count by mnemonic without encoding, of both halves of a pair
+    mnemonics: dict[str, Count]  # by mnemonic without encoding; both halves of a pair count
 
     @property
     def works(self) -> bool:
-        """Whether the kernel has an instruction beside its end."""
+        """Whether the kernel has an instruction other than its end."""
         return self.numbers.instructions > 1
 
 
 class Listing(Model):
-    """Kernels and functions of a code object, in the order of its listing."""
+    """The kernels and functions of a code object, in the order of the listing."""
 
     kernels: Annotated[tuple[KernelListing, ...], Field(strict=False)]
-    #: The number of instructions of each function that is no kernel and was not inlined.
+    #: The number of instructions of each function that is not a kernel and was not inlined.
     functions: dict[str, Count]
     #: The called functions that the code object lacks.
     unresolved: Annotated[tuple[str, ...], Field(strict=False)]
@@ -121,11 +121,11 @@ class Listing(Model):
 
 _DESCRIPTOR: Final = re.compile(r"\.amdhsa_kernel ([^\n]+).*?\.end_amdhsa_kernel", re.DOTALL)
 _METADATA: Final = re.compile(r"\.amdgpu_metadata(.*?)\.end_amdgpu_metadata", re.DOTALL)
-#: The compiler's comment behind a descriptor; no number where a kernel calls a function.
+#: The compiler's comment after a descriptor; without a number if the kernel calls a function.
 _OCCUPANCY: Final = re.compile(r"^; Occupancy: (\S+)", re.MULTILINE)
-#: The assembler's word before the bytes of an instruction.
+#: The text that the assembler prints before the bytes of an instruction.
 _LISTING_ENCODING: Final = "encoding: ["
-#: Rows of the assembler: labels, and instructions with their bytes.
+#: Lines of the assembler's output: labels, and instructions with bytes.
 _ROW: Final = re.compile(
     r"^(?:(?P<label>[^\s;:]+):|\t(?P<text>[a-z][^;\n]*)[^\n]*; "
     rf"{re.escape(_LISTING_ENCODING)}(?P<bytes>[^\]\n]+))",
@@ -133,23 +133,23 @@ _ROW: Final = re.compile(
 )
 _ITEM: Final = "\n  - "
 _NUMBER: Final = re.compile(r"^(?:    )?\.(\w+):\s+(\d+)$", re.MULTILINE)
-#: `s_nop 0`, with which the assembler pads up to an alignment.
+#: The instruction `s_nop 0`, which the assembler inserts for alignment.
 _FILLER: Final = b"\0\0\x80\xbf"
 
 
 def without_facts(text: str) -> str:
-    """Return the code of a listing, without metadata and without forged encodings."""
-    # Assemblers read different parts of the metadata, and reject some names in metadata.
+    """Return a listing's code, without metadata and without fake encodings in the text."""
+    # Releases of the assembler differ in the metadata that they accept.
     return _METADATA.sub("", _DESCRIPTOR.sub("", text)).replace(_LISTING_ENCODING, "-")
 
 
 def read_listing(text: str, encodings: str, content: bytes) -> Listing:
-    """Read a listing with the assembler's encodings and the object."""
+    """Return the kernels of a listing, read with the assembler's encodings and the object."""
     functions, undefined = read_object(content)
-    # The text behind each kernel's descriptor, with the kernel's symbol, in the functions' order.
+    # `symbols`: each kernel's symbol; `comments`: the text after the kernel's descriptor.
     _, *parts = _DESCRIPTOR.split(text)
     symbols, comments = parts[::2], parts[1::2]
-    # Metadata of a source's own assembly is not the compiler's.
+    # Only the first metadata is the compiler's; inline assembly may add more.
     (written, *added) = _METADATA.findall(text) or ("",)
     metadata = [facts for item in written.split(_ITEM) if (facts := dict(_NUMBER.findall(item)))]
     if added or len(metadata) != len(symbols) or set(symbols) - functions.keys():
@@ -171,7 +171,7 @@ def read_listing(text: str, encodings: str, content: bytes) -> Listing:
 
 
 def read_object(content: bytes) -> tuple[dict[str, bytes], set[str]]:
-    """Return the bytes of each function of an object, and its undefined symbols."""
+    """Return the bytes of each function of an object file, and the undefined symbols."""
     elf = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(content))
     data = functools.cache(lambda section: elf.get_section(section).data())
     functions, undefined = dict[str, bytes](), set[str]()
@@ -186,20 +186,20 @@ def read_object(content: bytes) -> tuple[dict[str, bytes], set[str]]:
 
 
 class Encoding(NamedTuple):
-    """The encoding of an instruction by the assembler."""
+    """An instruction as the assembler encodes it: mnemonics, size and bytes."""
 
-    mnemonics: tuple[str, ...]  # both halves of a pair that RDNA 3 and later issue at once
+    mnemonics: tuple[str, ...]  # two for a pair, which RDNA 3 and later issue at once
     size: int
-    #: Bytes before linking, without a branch's distance and a symbol's address.
+    #: Offsets and bytes that linking does not change (unlike branch distances and addresses).
     fixed: tuple[tuple[int, bytes], ...]
 
     def matches(self, code: bytes, place: int) -> bool:
-        """Return whether the code at a place is this instruction."""
+        """Return whether the code at an offset is this instruction."""
         return all(code.startswith(part, place + start) for start, part in self.fixed)
 
 
 def _read_encodings(text: str) -> tuple[list[Encoding], dict[str, int]]:
-    """Return the assembler's instructions, and the index of the first after each label."""
+    """Return all instructions, and for each label the index of the next instruction."""
     instructions: list[Encoding] = []
     labels: dict[str, int] = {}
     for row in _ROW.finditer(text):
@@ -209,7 +209,7 @@ def _read_encodings(text: str) -> tuple[list[Encoding], dict[str, int]]:
         mnemonics = tuple(plain(half.split()[0]) for half in row["text"].split("::"))
         parts = row["bytes"].split(",")
         sure = [(0, "".join(parts))]
-        if "A" in row["bytes"]:  # of a byte that only linking settles
+        if "A" in row["bytes"]:  # marks a byte that is known only after linking
             sure = [(at, part) for at, part in enumerate(parts) if len(part) == len("0x00")]
         fixed = tuple((at, bytes.fromhex(part.replace("0x", ""))) for at, part in sure)
         instructions.append(Encoding(mnemonics, len(parts), fixed))
@@ -217,9 +217,9 @@ def _read_encodings(text: str) -> tuple[list[Encoding], dict[str, int]]:
 
 
 def _decoded(function: str, code: bytes, rows: Iterable[Encoding]) -> list[Encoding]:
-    """Return the instructions of a function without padding."""
-    # A row is counted if the row's bytes are the function's next bytes: text without code, or with
-    # code elsewhere, is not counted.
+    """Return the instructions of a function, without padding."""
+    # A row counts if its bytes are the function's next bytes: rows of code elsewhere, or of no
+    # code, do not count.
     instructions: list[Encoding] = []
     place = 0
     for row in rows:
@@ -262,7 +262,7 @@ def _kernel(
 
 
 def by_class(kernels: Iterable[KernelListing]) -> dict[str, int]:
-    """Return the number of instructions of each class in some kernels; halves of pairs count."""
+    """Return the number of instructions of each class; both halves of a pair count."""
     total: Counter[str] = Counter()
     for kernel in kernels:
         for mnemonic, count in kernel.mnemonics.items():

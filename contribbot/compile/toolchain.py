@@ -1,4 +1,4 @@
-"""The compiler for HIP, target by target: ROCm's, else clang out of pip's wheels."""
+"""Find a HIP compiler for a target: ROCm's clang, or else the clang in pip's wheels."""
 
 from __future__ import annotations
 
@@ -19,67 +19,67 @@ from contribbot import process
 from contribbot.errors import MachineError, install
 from contribbot.model.base import Model
 
-#: The oldest HIP whose headers have FP8 types and warp synchronisation.
+#: The oldest major version of HIP whose headers have FP8 types and warp synchronisation.
 _OLDEST_HIP: Final = 6
 _ROCM_CLANGS: Final = ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++")
 INSTALL: Final = install("emulate")
-#: The distributions of several builders that have the module `triton`.
+#: The distributions that provide the module `triton`.
 _TRITONS: Final = ("triton", "triton-rocm", "pytorch-triton-rocm", "amd-triton")
-#: The folder of contribbot's stand-ins for headers that pip's clang lacks (see its README.md).
+#: The folder of stand-ins for headers that pip's clang lacks (see README.md in the folder).
 HEADERS: Final = Path(__file__).parent / "headers"
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler for HIP, its headers and its linker."""
+    """A HIP compiler with headers, linker and known targets."""
 
     kind: Literal["rocm", "pip"]
-    argv: tuple[str, ...]  # the program and the options of every call
-    flags: tuple[str, ...]  # where the headers of HIP, C and C++ are
-    headers: str  # the packages of the headers, for a record
-    #: Folders that `argv` and `flags` name, and their names in a record.
+    argv: tuple[str, ...]  # the program, and options for each call
+    flags: tuple[str, ...]  # options that name the folders of HIP, C and C++ headers
+    headers: str  # the packages that the headers come from, for a record
+    #: Folders in `argv` and `flags`, each with the name that stands for the path in a record.
     folders: tuple[tuple[str, str], ...]
     linker: tuple[str, ...]
     version: str
     targets: frozenset[str]
-    identity: str  # SHA-256 over version, targets and options, and the program's size and time
-    package: str = ""  # the distribution that brings the compiler, such as `ziglang 0.17.1`
+    identity: str  # SHA-256 of version, targets, options, and the program's size and time
+    package: str = ""  # the distribution that contains the compiler, such as `ziglang 0.17.1`
 
     @property
     def name(self) -> str:
-        """The name and release of the compiler."""
+        """The compiler's name and release."""
         if self.kind == "rocm":
             return f"ROCm clang {self.version}"
         return f"clang {self.version} of {self.package}"
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The command of the compiler without paths."""
+        """The compiler's command without paths of this machine."""
         rocm = self.kind == "rocm"
         program = (Path(self.argv[0]).name,) if rocm else ("python", "-m", "ziglang")
         return (*program, *self.argv[1:])
 
 
 class Lack(Model):
-    """A lack of this machine, and the step against it, if any."""
+    """Something that this machine lacks, and a command or step to get it, if there is one."""
 
     what: str
     line: str = ""
 
     def __str__(self) -> str:
-        """Return the lack and the step in one line."""
+        """Return what is lacking and the step, in one line."""
         return f"{self.what}: {self.line}" if self.line else self.what
 
 
 def hip_toolchain(target: str) -> Toolchain | Lack:
-    """Return ROCm's compiler for a target, or else pip's."""
-    # The environment is read each time, since tests and users change the environment.
+    """Return ROCm's compiler for a target, or else pip's, or else what is lacking."""
+    # Read the environment at each call, as it may change.
     return search(target, os.environ.get("ROCM_PATH", ""), os.environ.get("PATH", ""))
 
 
 @functools.cache
 def search(target: str, rocm: str, path: str) -> Toolchain | Lack:
-    """Search for a compiler once for each ROCM_PATH and PATH."""
+    """Return the compiler for a target; search once for each ROCM_PATH and PATH."""
     unfit: list[str] = []
     for compiler in (*_rocms(rocm, path), _pips(path)):
         if isinstance(compiler, str):
@@ -92,7 +92,7 @@ def search(target: str, rocm: str, path: str) -> Toolchain | Lack:
 
 
 def _rocms(rocm: str, path: str) -> Iterator[Toolchain]:
-    """Yield the compilers of ROCM_PATH, of programs on PATH, and of /opt/rocm."""
+    """Yield the compilers in ROCM_PATH, next to programs on PATH, and in /opt/rocm."""
     programs = (shutil.which(name, path=path) for name in ("amdclang++", "hipcc"))
     # A program on PATH may be a link into the toolkit's folder.
     places = [place for name in programs if name for place in (Path(name), Path(name).resolve())]
@@ -110,7 +110,7 @@ def _rocms(rocm: str, path: str) -> Iterator[Toolchain]:
 
 
 def _pips(path: str) -> Toolchain | str:
-    """Return the toolchain of ziglang's clang, or the distribution that is missing for it."""
+    """Return the toolchain of ziglang's clang, or else the distribution that is missing."""
     triton = _module("triton") / "backends/amd"
     zig, tidy = _module("ziglang"), _module("clang_tidy")
     hip = _hip_version(triton)
@@ -137,7 +137,7 @@ def _pips(path: str) -> Toolchain | str:
 
 
 def _libraries(root: Path) -> list[str]:
-    """Return the options for zig's C and C++ library."""
+    """Return the options for zig's C and C++ libraries."""
     machine = platform.machine()
     kernel = "x86" if machine == "x86_64" else machine
     c = (f"{machine}-linux-musl", "generic-musl", f"{kernel}-linux-any", "any-linux-any")
@@ -150,7 +150,7 @@ def _libraries(root: Path) -> list[str]:
 
 
 def _ask(argv: Sequence[str], flags: Sequence[str] = ()) -> tuple[str, frozenset[str], str] | None:
-    """Return version, targets and identity of a compiler; None: the program does not work."""
+    """Return a compiler's version, targets and identity; None: the program does not work."""
     try:
         how = ("--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus")
         done = process.run([*argv, *how])
@@ -168,20 +168,20 @@ def _ask(argv: Sequence[str], flags: Sequence[str] = ()) -> tuple[str, frozenset
 
 @dataclass(frozen=True)
 class DeviceLibrary:
-    """ROCm's functions for device code, as bitcode of LLVM."""
+    """ROCm's library of functions for device code, as files of LLVM bitcode."""
 
     files: tuple[Path, ...]
-    name: str  # with the package and a digest, for a record
+    name: str  # with package and digest, for a record
 
     @property
     def options(self) -> list[str]:
-        """The options that link the bitcode, for which the driver has no option."""
+        """The compiler options that link the bitcode files."""
         option = ("-Xclang", "-mlink-builtin-bitcode", "-Xclang")
         return [word for file in self.files for word in (*option, str(file))]
 
 
 def device_library(toolchain: Toolchain) -> DeviceLibrary | None:
-    """Return the library in the triton wheel for pip's compiler; None: ROCm, or no library."""
+    """Return triton's device library for pip's compiler; None: not found, or not needed (ROCm)."""
     files = tuple(_module("triton") / "backends/amd/lib" / name for name in ("ocml.bc", "ockl.bc"))
     if toolchain.kind == "rocm" or not all(file.is_file() for file in files):
         return None
@@ -191,14 +191,14 @@ def device_library(toolchain: Toolchain) -> DeviceLibrary | None:
 
 
 def _module(name: str) -> Path:
-    """Return the folder of a module without an import, or a path that does not exist."""
+    """Return a module's folder without importing the module, or a path that does not exist."""
     spec = importlib.util.find_spec(name)
     places = (spec.submodule_search_locations or ()) if spec is not None else ()
     return Path(next(iter(places), "/nonexistent"))
 
 
 def triton_version() -> str:
-    """Return the version of the installed triton of any builder."""
+    """Return the version of the installed triton, of whichever distribution."""
     return _version(*_TRITONS)
 
 
@@ -212,7 +212,7 @@ def _version(*distributions: str) -> str:
 
 
 def _hip_version(root: Path) -> str:
-    """Return the version in HIP's header, such as `7.1`; empty: no header in the folder."""
+    """Return the version in HIP's header, such as `7.1`; empty: the folder has no header."""
     try:
         text = (root / "include" / "hip" / "hip_version.h").read_text(encoding="utf-8")
     except OSError:
@@ -221,6 +221,6 @@ def _hip_version(root: Path) -> str:
 
 
 def wave_size(target: str) -> int:
-    """Return the number of lanes of a wave that torch and Triton use on an AMD target."""
-    # The last two characters are minor version and stepping: gfx9 targets have one digit before.
+    """Return the number of lanes in a wave that torch and Triton use on an AMD target."""
+    # Before minor version and stepping (the last two characters), gfx9 targets have one digit.
     return 64 if len(target) <= len("gfx90a") else 32

@@ -1,4 +1,4 @@
-"""Compiling Triton kernels for AMD targets: triton needs neither a GPU nor ROCm."""
+"""Compile Triton kernels for AMD targets, without a GPU and without ROCm."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, triton_versio
 from contribbot.errors import CommandError, MachineError
 from contribbot.model.base import Model
 
-#: The number of real modules of the tree from which a compile adds no further modules.
+#: A compile imports at most about this many modules of the tree for real.
 _MOST_REAL: Final = 30
-#: The first release of triton whose names of targets no clang of its time reads
-#: ("amdgpu9.42-amd-amdhsa-unknown-gfx942"; tried with clang 19 and 22, not with later releases).
+#: From this release on, triton writes names of targets that older clangs cannot read
+#: ("amdgpu9.42-amd-amdhsa-unknown-gfx942"; tried with clang 19 and 22).
 _NEW_NAMES: Final = (3, 9)
 _READS_THEM: Final = 23
-#: The folder of a release in the cache, and pip's time limit for a release.
+#: The folder of packages in a cached release of triton.
 _SITE: Final = "site"
 _PIP: Final = (
     *("--quiet", "--disable-pip-version-check", "--no-input"),
@@ -43,27 +43,27 @@ _PIP: Final = (
 )
 _SECONDS: Final = 3600.0
 _CHILD: Final = Path(__file__).with_name("triton_child.py")
-#: Errors of triton's passes: an unknown target, and other errors.
+#: Errors of triton: an unknown target, no AMD back end, and the first error of a pass.
 _UNKNOWN: Final = re.compile(r"unsupported target: '[^']*'")
 _NO_AMD: Final = re.compile(r"\b0 compatible backends for target")
 _FIRST_ERROR: Final = re.compile(r"error: (.+)")
 
 
 class _Answer(Model):
-    """The child's answer: the listing, or the exception and its kind."""
+    """The child process's answer: the compiled code, or the exception and its kind."""
 
     listing: str = ""
-    code_object: str = ""  # in base64
-    shared: int = 0  # bytes of shared memory of a launch
+    code_object: str = ""  # encoded in base64
+    shared: int = 0  # the bytes of shared memory that a launch adds
     error: str = ""
-    broken: bool = False  # the file cannot be imported
+    broken: bool = False  # whether the file cannot be imported
     failed_pass: bool = False
-    needs: tuple[str, ...] = ()  # modules of the tree that must be real
+    needs: tuple[str, ...] = ()  # modules of the tree that must be imported for real
 
 
 @dataclass(frozen=True)
 class TritonSource:
-    """A kernel and its call: the entries of `patch.toml`, and folders for Python's path."""
+    """A Triton kernel and the options to compile it; `python`: folders for PYTHONPATH."""
 
     path: Path
     function: str
@@ -71,22 +71,22 @@ class TritonSource:
     constants: Mapping[str, JsonValue]
     num_warps: int
     python: Sequence[Path]
-    num_stages: int | None = None  # of a loop's pipeline; None: the target's default
-    #: The tree whose other modules are stand-ins; None: a normal import.
+    num_stages: int | None = None  # the stages of a loop's pipeline; None: the target's default
+    #: The tree, whose other modules are replaced by stand-ins; None: a normal import.
     tree: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    version: str = ""  # of triton; empty: the installed version
+    version: str = ""  # triton's version; empty: the installed version
 
 
 def triton_missing() -> Lack | None:
-    """Return the lack of triton."""
+    """Return a lack if triton is not installed; else None."""
     if importlib.util.find_spec("triton") is None:
         return Lack(what="triton is not installed", line=INSTALL)
     return None
 
 
 def triton_unread(using: Toolchain, version: str = "") -> Lack | None:
-    """Return the lack of a triton whose code a compiler can read back."""
+    """Return a lack if a compiler cannot read the code of this triton; else None."""
     release = re.match(r"(\d+)\.(\d+)", version or triton_version())
     newer = release is not None and (int(release[1]), int(release[2])) >= _NEW_NAMES
     if not newer or using.kind == "rocm" or int(using.version.partition(".")[0]) >= _READS_THEM:
@@ -99,17 +99,17 @@ def triton_unread(using: Toolchain, version: str = "") -> Lack | None:
 
 
 def triton_name(version: str = "") -> str:
-    """Return triton's name and version, by default the installed version."""
+    """Return `triton VERSION`, by default with the installed version."""
     return f"triton {version or triton_version()}"
 
 
 def bring_triton(version: str) -> tuple[Path, ...]:
-    """Return the folders of a triton release for Python's path, downloaded by pip if necessary."""
+    """Return the folders of a triton release for PYTHONPATH; let pip download it if necessary."""
     if version in {"", triton_version()}:
         return ()
 
     def bring(folder: Path) -> CachedBuild:
-        # Constraints of this environment do not apply to the new folder.
+        # The constraints of this environment do not apply to the new folder.
         env = {**process.user_environment()}
         env.pop("PIP_CONSTRAINT", None)
         place = folder / _SITE
@@ -134,14 +134,14 @@ def bring_triton(version: str) -> tuple[Path, ...]:
 def triton_code_object(
     source: TritonSource, target: str, **call: Unpack[CompilerCall]
 ) -> tuple[bytes, int]:
-    """Compile a kernel for a target; return the code object and the LDS that a launch adds."""
+    """Compile a kernel for a target; return the code object and a launch's extra LDS bytes."""
     compiler, done, answer = _compiled(source, target, **call)
     answered = _listing(compiler, done, answer, source.version)
     return base64.b64decode(answered.code_object), answered.shared
 
 
 def compile_triton(source: TritonSource, target: str, **call: Unpack[CompilerCall]) -> Compiled:
-    """Compile a kernel for a target, and read the code with a toolchain's assembler."""
+    """Compile a kernel for a target; return the listing, or why there is none."""
     compiler, done, answer = _compiled(source, target, **call)
     try:
         return compiler.read(_listing(compiler, done, answer, source.version).listing.encode())
@@ -152,7 +152,7 @@ def compile_triton(source: TritonSource, target: str, **call: Unpack[CompilerCal
 def _compiled(
     source: TritonSource, target: str, **call: Unpack[CompilerCall]
 ) -> tuple[Compiler, process.Supervised, Path]:
-    """Compile a kernel in a child; return the compiler, the child's end and its answer's file."""
+    """Compile a kernel in a child process; return compiler, process result and answer file."""
     compiler, folder = Compiler(target=target, **call), call["folder"]
     options = {"num_warps": source.num_warps}
     if source.num_stages is not None:
@@ -172,7 +172,7 @@ def _compiled(
     except MachineError as error:
         raise CompileError(missing=error.message) from error
     path = [*map(str, (*brought, *source.python)), process.own_path()]
-    # The child has an environment without this machine's settings.
+    # The child process gets none of the user's environment variables.
     environment = {
         **source.env,
         "HOME": str(folder),
@@ -187,7 +187,7 @@ def _compiled(
     while True:
         request.write_text(json.dumps({**asked, "real": real}), encoding="utf-8")
         done = process.supervise(
-            # -P: modules beside the script must not hide triton's and the tree's modules.
+            # -P: modules in the script's folder must not hide modules of triton or the tree.
             [sys.executable, "-B", "-P", _CHILD, request, answer],
             cwd=folder,
             timeout=compiler.timeout,
@@ -210,11 +210,11 @@ def _answered(file: Path) -> _Answer:
     try:
         return _Answer.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
-        return _Answer()  # the child ended without an answer
+        return _Answer()  # the child process ended without an answer
 
 
 def _listing(compiler: Compiler, done: process.Supervised, file: Path, version: str) -> _Answer:
-    """Return the child's answer with its listing, or raise its error."""
+    """Return the child process's answer with a listing, or raise CompileError."""
     answer = _answered(file)
     if answer.listing:
         return answer
@@ -231,7 +231,7 @@ def _listing(compiler: Compiler, done: process.Supervised, file: Path, version: 
         missing = f"{name} does not know {compiler.target}"
     elif _NO_AMD.search(error):
         missing = f"{name} has no back end for AMD: pip install --force-reinstall triton"
-    # A failed pass has no reason in its exception; the reason is on standard error.
+    # The exception of a failed pass has no reason; standard error has the reason.
     elif answer.failed_pass and (first := _FIRST_ERROR.search(output)):
         error = f"{error}: {compiler.scrub(first[1])}"
     raise CompileError(error=error, missing=missing)

@@ -1,4 +1,4 @@
-"""A script, `triton_child.py REQUEST ANSWER` (JSON): compiles a Triton kernel for an AMD target."""
+"""A script that compiles a Triton kernel for an AMD target: `triton_child.py REQUEST ANSWER`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEEPEST = 20
 
 
 def _load(path: Path, real: list[str]) -> ModuleType:
-    """Import a file by its path: an import by name would import the file's whole package."""
+    """Import a file by path, as an import by name would import the file's whole package."""
     if tree := os.environ.get("CONTRIBBOT_TREE"):
         return import_file(str(path.relative_to(tree)), real=real)
     spec = importlib.util.spec_from_file_location(f"compiled_{path.stem}", path)
@@ -35,17 +35,17 @@ def _load(path: Path, real: list[str]) -> ModuleType:
 
 
 class _Kernel(Protocol):
-    """The part of triton's JITFunction that this file uses."""
+    """The attributes of triton's JITFunction that this script uses."""
 
     fn: FunctionType
 
 
 class _NeedsError(Exception):
-    """The kernel uses stand-ins of these modules."""
+    """A kernel uses stand-ins of these modules, which must be imported for real."""
 
 
 def _stand_ins(kernel: _Kernel, kind: type[_Kernel]) -> list[str]:
-    """Return the modules of the tree whose names a kernel and its callees use."""
+    """Return the tree's modules whose stand-ins a kernel or a called kernel uses."""
     found, kernels = [], [kernel]
     for caller in kernels:
         for name in caller.fn.__code__.co_names:
@@ -60,7 +60,7 @@ def _stand_ins(kernel: _Kernel, kind: type[_Kernel]) -> list[str]:
 
 
 def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object]:
-    # Imported by name: a failed import must be reported, and triton has no types.
+    # Imported by name, so that a failure is reported, and because triton has no types.
     triton = importlib.import_module("triton")
     target_kind = importlib.import_module("triton.backends.compiler").GPUTarget
     source_kind = importlib.import_module("triton.compiler").ASTSource
@@ -68,7 +68,7 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
 
     name = str(request["function"])
     kernel = functools.reduce(getattr, name.split("."), module)
-    # Autotuners and heuristics wrap the function itself.
+    # Autotuners and heuristics wrap the JIT function.
     while not isinstance(kernel, kernel_kind):
         if not hasattr(kernel, "fn"):
             raise TypeError(f"{name} is no function under triton.jit")
@@ -81,7 +81,7 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
     assert isinstance(constants, dict)  # noqa: S101
     for parameter in (*stated, *constants):
         if parameter not in kernel.arg_names:
-            # Triton ignores an unknown parameter in a signature.
+            # Triton would ignore an unknown parameter in a signature.
             raise TypeError(f"{name} has no parameter {parameter}")
     plain = [each.name for each in kernel.params if each.is_constexpr]
     stated = {**dict.fromkeys(plain, "constexpr"), **stated}
@@ -99,7 +99,7 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
     source = source_kind(kernel, signature, constants, attributes)
     target = target_kind("hip", request["target"], request["wavefront"])
     compiled = triton.compile(source, target=target, options=request["options"])
-    # The listing's shared memory leaves out the part that a launch adds.
+    # The listing does not count the shared memory that a launch adds.
     return {
         "listing": str(compiled.asm["amdgcn"]),
         "code_object": base64.b64encode(compiled.asm["hsaco"]).decode(),
@@ -108,14 +108,14 @@ def _compile(request: dict[str, object], module: ModuleType) -> dict[str, object
 
 
 def _constant(value: object) -> object:
-    """Return a constant's value; `tl.float32` and its like are names of triton's language."""
+    """Return a constant's value; a text such as `tl.float32` names one of triton's types."""
     if isinstance(value, str) and value.startswith("tl."):
         return getattr(importlib.import_module("triton.language"), value.removeprefix("tl."))
     return value
 
 
 def _one_line(error: BaseException) -> str:
-    """Return the chain of an error in one line: triton wraps an error for each outer function."""
+    """Return an error and its causes in one line, as triton wraps an error at each level."""
     chain = [error]
     while (cause := chain[-1].__cause__) is not None and len(chain) < _DEEPEST:
         chain.append(cause)
@@ -144,7 +144,7 @@ def _answer(request: dict[str, object]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Answer one request: `triton_child.py REQUEST ANSWER`."""
+    """Read a JSON request from one file, compile, and write a JSON answer to another file."""
     lifeline = os.environ.pop("CONTRIBBOT_LIFELINE", "")
     if lifeline:
         guard_group(int(lifeline))

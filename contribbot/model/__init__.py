@@ -1,1 +1,1 @@
-"""The types that the packages share."""
+"""Pydantic models and other types that several packages use."""

@@ -1,4 +1,4 @@
-"""Checks of a patch: what is run on the base tree and on the patched tree."""
+"""The entries of a `patch.toml` that verify a patch: checks, compiles, builds and benches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _is_the_checks_own(name: str) -> str:
     return name
 
 
-#: A need of a check: hardware (`cpu`, `cuda`, a gfx target) or an importable module.
+#: A requirement of a check: hardware (`cpu`, `cuda`, a gfx target) or an importable module.
 Requirement = Annotated[
     str,
     form(
@@ -44,7 +44,7 @@ Target = Annotated[
     str, form(r"^(cpu|cuda|gfx[0-9a-f]{3,5})$", "cpu, cuda or a target such as gfx942")
 ]
 
-#: The prefix of a target whose code a processor executes, by AMD's description of it.
+#: The prefix of a target whose code the emulator executes on a CPU.
 EMULATED: Final = "emulated:"
 
 
@@ -63,19 +63,19 @@ CheckFile = Annotated[str, AfterValidator(_is_a_test)]
 VariableName = Annotated[str, form(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable")]
 VariableValue = Annotated[str, form(r"^[^\x00]*$", "text without a NUL")]
 Environment = dict[VariableName, VariableValue]
-#: A check's variables; names by which pytest, Python or the loader take orders are refused.
+#: A check's environment variables, without those that control pytest, Python or the loader.
 CheckEnvironment = dict[Annotated[VariableName, AfterValidator(_is_the_checks_own)], VariableValue]
 Seconds = Annotated[float, Field(gt=0, le=86_400, strict=False)]
-#: A version on a package index, spelled as in the name of its archive: versions compare as text.
+#: A version on a package index, written as in the archive's name, since versions compare as text.
 Version = Annotated[str, form(r"^[A-Za-z0-9.!+_-]+$", "a version such as 2.9.1")]
 
-#: A failure of no particular kind, which no stated reason may match.
+#: A failure that says nothing; a stated reason must not match this text.
 _NO_REASON: Final = "Error: x"
 Expectation = Literal["fail-to-pass", "pass-to-pass"]
 
 
 def stated_line(reason: str, message: str) -> str:
-    """Return the line of a message that matches the stated reason, or else the first line."""
+    """Return a message's first line that matches the stated reason, or else the first line."""
     lines = message.splitlines() or [""]
     return next((line.strip() for line in lines if re.search(reason, line)), lines[0])
 
@@ -102,7 +102,7 @@ class Stated(Model):
 
 
 class Needy(Model):
-    """An entry that runs only on a machine with its needs."""
+    """An entry that runs only on a machine with certain hardware and Python modules."""
 
     requires: Some[Requirement] = ("cpu",)
 
@@ -120,7 +120,7 @@ class Needy(Model):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The Python modules that must be importable."""
+        """The names of the Python modules that must be importable."""
         return tuple(need[7:] for need in self.requires if need.startswith("python:"))
 
 
@@ -136,7 +136,7 @@ class Check(Stated, Needy):
     @model_validator(mode="before")
     @classmethod
     def _shortest(cls, stated: object) -> object:
-        """Name an entry after its file; expect fail-to-pass where nothing is stated."""
+        """Add defaults: an entry's name from its file, and the expectation fail-to-pass."""
         if not isinstance(stated, dict):
             return stated
         name = str(stated.get("file", "")).removeprefix("test_").removesuffix(".py").lower()
@@ -148,11 +148,11 @@ class Check(Stated, Needy):
         return self.name
 
 
-#: The targets of a `[[compile]]` that names none: CDNA 2 to 4, RDNA 2 to 4.
+#: The default targets of a `[[compile]]` entry: CDNA 2 to 4, RDNA 2 to 4.
 DEFAULT_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 
 Mnemonic = Annotated[str, form(r"^[a-z][a-z0-9_]*$", "a name of a-z, 0-9 and _")]
-#: Sources of a host's C++ compiler, and of nvcc or hipcc (torch's cpp_extension).
+#: Suffixes of sources for the host's C++ compiler, and for nvcc or hipcc.
 _CPP: Final = (".cpp", ".cc", ".cxx")
 _KERNELS: Final = (".cu", ".hip")
 BenchFile = Annotated[str, form(r"^bench_[A-Za-z0-9_]+\.py$", "bench_NAME.py, a file in checks/")]
@@ -187,10 +187,10 @@ class Compile(Stated):
     signature: dict[str, Line] = Field(default_factory=dict)
     constants: dict[str, JsonValue] = Field(default_factory=dict)
     num_warps: Annotated[int, Field(ge=1, le=32)] = 4
-    #: Variables for the import of a Triton kernel's file. An empty `env` is in no digest of checks,
-    #: so that records older than this key stay fresh.
+    #: Environment variables for the import of a Triton kernel's file. An empty `env` is left out of
+    #: the digest of checks, so that records older than this key stay valid.
     env: CheckEnvironment = Field(default_factory=dict, exclude_if=operator.not_)
-    #: The release of Triton; empty: the pin's first release, and no key in the digest of checks.
+    #: The release of Triton; empty: the pin's first release (and not in the digest of checks).
     triton: Version | Literal[""] = Field(default="", exclude_if=operator.not_)
 
     @model_validator(mode="after")
@@ -228,11 +228,11 @@ class ErrorCheck(Check):
 
 
 class Numerics(ErrorCheck):
-    """An error check on hardware."""
+    """A check that runs on hardware and judges results against a reference."""
 
 
 class EmulatedCheck(Check):
-    """An `[[emulated]]` for one of its targets: a check on the processor."""
+    """An `[[emulated]]` entry for one of its targets: a check on an emulated GPU."""
 
     #: The `[[compile]]` whose kernels the check launches; empty: the tree launches its own kernels.
     compile: Name | Literal[""] = ""
@@ -258,7 +258,7 @@ class Emulated(Stated):
     targets: Some[GfxTarget]
     timeout: Seconds = 300.0
     env: CheckEnvironment = Field(default_factory=dict)
-    #: As `Compile.triton`.
+    #: The release of Triton, as in `Compile.triton`.
     triton: Version | Literal[""] = Field(default="", exclude_if=operator.not_)
     fudge: Positive | None = None
     floor: Positive | dict[DtypeName, Positive] | None = None

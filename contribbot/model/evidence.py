@@ -60,12 +60,12 @@ class Machine(Model):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over all facts of the machine, in hexadecimal."""
+        """The SHA-256 of all facts of the machine, in hexadecimal."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
     def slug(self) -> str:
-        """The machine's short name in file names, such as `x86_64-cpu-1a2b3c4d`; anonymous."""
+        """The machine's anonymous name in file names, such as `x86_64-cpu-1a2b3c4d`."""
         kind = "-".join(dict.fromkeys(gpu.target for gpu in self.gpus)) or "cpu"
         return f"{self.system.split()[-1]}-{kind}-{self.fingerprint[:8]}"
 
@@ -75,32 +75,32 @@ class Outcome(enum.StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
-    #: This machine cannot run the proof, for the reason given. Never a pass.
+    #: This machine cannot run the proof; the result's `reason` says why.
     UNAVAILABLE = "unavailable"
-    #: The proof was not asked for, or could not matter any more, for the reason given.
+    #: The proof was not requested, or could not matter any more; `reason` says why.
     SKIPPED = "skipped"
 
 
-#: Outcomes of stages that really ran.
+#: Outcomes that show that a stage ran.
 SEEN: Final = frozenset({Outcome.PASSED, Outcome.FAILED})
 
 
 class Verdict(enum.StrEnum):
     """The verdict on one patch by its outcomes on this machine."""
 
-    #: All that can run here passed, and an entry proves the patch: from red to green, or faster.
+    #: All that can run here passed, and an entry proves the patch (from red to green, or faster).
     PROVED = "proved"
     #: A claim was tested, and is false.
     REFUTED = "refuted"
     #: No entry failed, and no entry proves the patch.
     INCOMPLETE = "incomplete"
-    #: Checks without a change: some failed as stated, or all passed.
+    #: Verdicts on checks without a change: a check failed as stated, or all checks passed.
     REPRODUCED = "reproduced"
     NOT_REPRODUCED = "not reproduced"
 
     @property
     def settled(self) -> bool:
-        """Whether the verdict answers the patch's question, instead of leaving work to do."""
+        """Whether the verdict leaves no work to do: neither refuted nor incomplete."""
         return self not in {Verdict.REFUTED, Verdict.INCOMPLETE}
 
 
@@ -109,7 +109,7 @@ class PatchFault(enum.StrEnum):
 
     #: A file of the patch is invalid.
     INVALID = "invalid"
-    #: The patch is being written: the patch has no commit, or states no proof.
+    #: The patch is not finished: it has no commit, or states no proof.
     UNFINISHED = "unfinished"
 
 
@@ -118,18 +118,18 @@ class StageResult(Model):
 
     stage: str
     target: str
-    #: The name of the entry; empty where the stage has none.
+    #: The name of the entry; empty: the stage has no entries.
     label: str = ""
     outcome: Loose[Outcome]
     reason: str
     seconds: float = Field(ge=0, allow_inf_nan=False)
     cached: bool = False
-    #: The time of the work; None: nothing was seen.
+    #: The time when the stage ran; None: it did not run.
     seen: Time | None = None
     runner_fault: RunnerFault | None = None
     preflight: PreflightRecord | None = None
     patch_fault: Loose[PatchFault] | None = None
-    #: The facts that the stage reports beside the reason; None: no facts.
+    #: Further facts that the stage reports; None: no facts.
     details: StageDetails | None = None
 
     @classmethod
@@ -139,17 +139,17 @@ class StageResult(Model):
 
     @property
     def unit(self) -> tuple[str, str, str]:
-        """The outcome's stage, label and target."""
+        """The result's stage, label and target."""
         return self.stage, self.label, self.target
 
     @property
     def sentence(self) -> str:
-        """The outcome's reason without the label."""
+        """The result's reason without the label."""
         return self.reason.removeprefix(f"{self.label}: " if self.label else "")
 
     @property
     def stated(self) -> StatedDetails | None:
-        """The two sides of an entry; None for other stages, and where nothing was seen."""
+        """The details of an entry on both trees; None: another stage, or the stage did not run."""
         return self.details if isinstance(self.details, StatedDetails) else None
 
 
@@ -244,24 +244,24 @@ _ByStage = Annotated[
     | BehaviourStageResult,
     Field(discriminator="stage"),
 ]
-#: The outcome of any stage, told apart by its name.
+#: The result of any stage; the key `stage` decides the class.
 AnyResult = Annotated[
     StageResult, GetPydanticSchema(lambda _source, schema_of: schema_of(_ByStage))
 ]
-#: Reads the outcome of any stage.
+#: A parser for the result of any stage.
 RESULT: TypeAdapter[StageResult] = TypeAdapter(AnyResult)
 
-#: Stages whose target is hardware that something ran on. `compile` has targets too, and
-#: says nothing of the hardware.
+#: Stages that run on their target. `compile` has targets, too, but compiles for them on any
+#: machine.
 ON_HARDWARE = frozenset({"reproduce", "numerics", "bench"})
-#: Stages that ran something: on hardware, or `emulate`, whose targets are not hardware.
+#: Stages that run a patch's code: on hardware, or in the emulator.
 RAN: Final = ON_HARDWARE | {"emulate"}
-#: The meaning of an emulated target.
+#: A remark for people on results of emulated targets.
 NOT_A_GPU: Final = "emulated from AMD's instruction reference; not run on a GPU"
 
 #: Targets that every machine has.
 HOST_TARGETS = frozenset({"any", "cpu"})
-#: The stage that runs checks on a release without the patch; its failures refute no patch.
+#: The stage that runs checks on a release without the patch; a failure there refutes nothing.
 BEHAVIOUR = "behaviour"
 
 
@@ -272,7 +272,7 @@ def need_of(name: str) -> tuple[str, str]:
 
 
 def target_order(name: str) -> tuple[str, int, int, str]:
-    """Return the key that sorts targets: the host's, cuda, then AMD's by generation."""
+    """Return a key that sorts targets: any, cpu, cuda, then AMD's by generation."""
     stage, _, target = name.rpartition(":")
     host = ("any", "cpu", "cuda")
     return stage, host.index(target) if target in host else len(host), len(target), target
@@ -280,7 +280,7 @@ def target_order(name: str) -> tuple[str, int, int, str]:
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
-#: The schema of a record's details: the part before the version, and the version.
+#: The schema of a record's details: without its version, and with the version.
 SCHEMA: Final = "contribbot/evidence/"
 DETAILS: Final = "contribbot/evidence/v2"
 
@@ -357,7 +357,7 @@ class Details(Model):
 class TestResult(Model):
     """in-toto's test-result predicate v0.1, with our details beside it."""
 
-    __test__ = False  # not a pytest class, whatever its name says
+    __test__ = False  # tells pytest that this is no class of tests
 
     result: Result
     configuration: Many[Resource]
@@ -378,7 +378,7 @@ class Statement(Model):
 
 
 def seal_of(document: dict[str, JsonValue]) -> str:
-    """Return the SHA-256 over a statement's canonical JSON without its seal, in hexadecimal."""
+    """Return the SHA-256 of a statement's canonical JSON without the seal, in hexadecimal."""
     rest = {key: value for key, value in document.items() if key != "contribbot_seal"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -395,13 +395,13 @@ RESULTS: Final[dict[Verdict, Result]] = {
 
 
 def pin_digest(pin: Pin, upstream: Upstream) -> str:
-    """Return the SHA-256 over a pin and its upstream's description, in hexadecimal."""
+    """Return the SHA-256 of a pin and its upstream's description, in hexadecimal."""
     text = pin.model_dump_json() + "\n" + upstream.model_dump_json()
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ...]:
-    """Return the names of all results with this outcome, each as `stage/check@target`."""
+    """Return the names of all results with an outcome, each as `stage/check@target`."""
     return tuple(
         "/".join(filter(None, (result.stage, result.label))) + f"@{result.target}"
         for result in stages
@@ -410,7 +410,7 @@ def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ..
 
 
 class PatchReport(Model):
-    """The outcomes of one patch on this machine."""
+    """The results of a patch's verification on this machine."""
 
     patch: str
     upstream: str
@@ -423,7 +423,7 @@ class PatchReport(Model):
 
     @classmethod
     def of_record(cls, details: Details) -> PatchReport:
-        """Return the report of a record; no record has the tree with the patch."""
+        """Return the report of a record; its `patched_tree` is None, as records lack the tree."""
         return cls(
             patch=details.patch,
             upstream=details.upstream,
@@ -437,6 +437,6 @@ class PatchReport(Model):
 
 
 class VerifyReport(Model):
-    """The outcomes of all patches that were verified."""
+    """The JSON document of `verify`: a report for each patch."""
 
     patches: Many[PatchReport]

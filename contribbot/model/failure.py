@@ -1,4 +1,4 @@
-"""How a run fails otherwise than by what its check asserts, and who is to blame; no pydantic."""
+"""Failures of a run other than a check's assertions, and the party to blame, without pydantic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Self
 
 
 class Blame(enum.Enum):
-    """The party to blame for a failed run, as far as the run alone tells."""
+    """The party to blame for a failed run, judged by this run alone."""
 
     TREE = enum.auto()
     CHECK = enum.auto()
@@ -28,24 +28,24 @@ class RunFailure(enum.StrEnum):
     sentence: str
 
     def __new__(cls, word: str, blame: Blame, sentence: str = _BROKEN) -> Self:
-        """Make a row of the table."""
+        """Return a member with a word, the party to blame and a sentence to format."""
         member = str.__new__(cls, word)
         member._value_ = word
         member.blame, member.sentence = blame, sentence
         return member
 
     TIMED_OUT = "timed out", Blame.TREE, _DIED
-    #: The run ended, and not as pytest does; or the run never stopped writing.
+    #: The run ended without a result of pytest, or wrote too much output.
     CRASHED = "crashed", Blame.TREE, _DIED
     FIXTURE = "fixture", Blame.TREE
-    #: The tree imports a name that a module of the tree lacks, or a module that is no Python.
+    #: The tree imports a name that its module lacks, or a module that is not valid Python.
     OWN_IMPORT = "own import", Blame.TREE, "the {side} imports what it does not have: {detail}"
     #: The check has a mistake, or lacks a file or module that it needs.
     MISTAKE = "check", Blame.CHECK
     IMPORTS = "imports", Blame.CHECK, "the {side} imports what is not installed here: {detail}"
     NETWORK = "network", Blame.CHECK, "it needs the network on the {side}: {detail}"
     READ_ONLY = "read-only", Blame.CHECK, "it writes where no check may on the {side}: {detail}"
-    #: Emulated code needs an instruction that is not modelled.
+    #: Emulated code has an instruction that the emulator does not know.
     UNMODELLED = "unmodelled", Blame.CHECK, "on the {side} it is not known: {detail}"
     #: The pytest session was stopped before all tests had run.
     STOPPED = "stopped", Blame.CHECK
@@ -62,7 +62,7 @@ class RunFailure(enum.StrEnum):
     PREFLIGHT = "preflight-failed", Blame.MACHINE, _GAVE_UP
 
 
-#: Failures that an exception names itself, and that show nothing of the patch.
+#: Failures that an exception of the check or tree shows, and that say nothing about the patch.
 RAISED: Final = frozenset(
     {
         RunFailure.OWN_IMPORT,
@@ -74,8 +74,8 @@ RAISED: Final = frozenset(
     }
 )
 
-#: Error messages by which a fault is recognized, the most telling message first: a message
-#: further down often follows from a fault further up.
+#: Patterns of error messages for each fault of a machine, the most specific fault first: a later
+#: message is often a consequence of an earlier fault.
 SIGNATURES: Final[dict[RunFailure, tuple[str, ...]]] = {
     RunFailure.DRIVER: (
         # hip/hip_runtime_api.h (35), CUDA Runtime API (cudaError, 35).
@@ -138,13 +138,13 @@ SIGNATURES: Final[dict[RunFailure, tuple[str, ...]]] = {
 }
 
 
-#: The number of characters that are searched at the beginning and at the end of a line.
+#: The number of characters to search at each end of a line.
 _LONGEST: Final = 10_000
 
 
 def sign_in(texts: Iterable[str]) -> tuple[RunFailure, str] | None:
-    """Return the failure of the most telling message in some texts, and the line of the message."""
-    # A flood of output is one long line, or one line repeated: a full search would take seconds.
+    """Return the most specific fault whose message is in some texts, and the message's line."""
+    # Search long lines only at their ends, and equal lines once: floods of output take seconds.
     lines = (row.strip() for text in texts for row in text.splitlines())
     rows = dict.fromkeys(part for row in lines for part in (row[:_LONGEST], row[-_LONGEST:]))
     return next(

@@ -1,4 +1,4 @@
-"""The events of a patch's journal, one JSON object a line."""
+"""The events in a patch's journal; each line of the journal is a JSON object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contribbot.model.pin import Pin
 
 
 class _Noted(Model):
-    """The keys of every event; keys of a later release are passed over."""
+    """The keys that each event has; unknown keys, of a later release, are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -29,7 +29,7 @@ class VersionFile(Model):
 
 
 class VersionEvent(_Noted):
-    """A change of the patch files, whose bytes are in the operation log."""
+    """A new version of the patch files; the operation log has the files."""
 
     event: Literal["version"] = "version"
     version: Annotated[int, Field(ge=1)]
@@ -43,7 +43,7 @@ class VersionEvent(_Noted):
 
 
 class UnitOutcome(Model):
-    """The outcome of one unit of a verification; `entry` is empty where the stage has none."""
+    """The outcome of an entry of a stage on a target; `entry` may be empty."""
 
     stage: str
     entry: str
@@ -61,12 +61,12 @@ class VerifiedEvent(_Noted):
     machine: Line
     verdict: Loose[Verdict]
     targets: dict[str, Loose[Outcome]]
-    #: The units that passed or failed; none in an event of an earlier contribbot.
+    #: Outcomes of entries that passed or failed; events of older releases have none.
     units: Many[UnitOutcome] = ()
 
 
 class _Published(_Noted):
-    """The facts of a published branch or pull request that an event may hold."""
+    """The keys of events about a published branch or pull request."""
 
     fork: Line | None = None
     branch: Line | None = None
@@ -79,7 +79,7 @@ class _Published(_Noted):
 
 
 class IntentEvent(_Published):
-    """A request that is about to be sent; unless a `DoneEvent` follows, GitHub must be asked."""
+    """A request that is about to be sent; without a later `DoneEvent`, its fate is unknown."""
 
     event: Literal["intent"] = "intent"
     what: Line
@@ -88,7 +88,7 @@ class IntentEvent(_Published):
 
 
 class DoneEvent(_Published):
-    """A confirmation that GitHub has carried out the request of an intent."""
+    """A note that GitHub has carried out the request of an `IntentEvent`."""
 
     event: Literal["done"] = "done"
     what: Line
@@ -98,7 +98,7 @@ class DoneEvent(_Published):
 
 
 class PullRequestEvent(_Published):
-    """A change of the pull request."""
+    """A new state of the patch's pull request."""
 
     event: Literal["pull-request"] = "pull-request"
     reference: Reference
@@ -106,7 +106,7 @@ class PullRequestEvent(_Published):
 
 
 class RetiredEvent(_Noted):
-    """The patch left the queue."""
+    """A note that the patch left the queue, and why."""
 
     event: Literal["retired"] = "retired"
     why: Line
@@ -116,5 +116,5 @@ Event = Annotated[
     VersionEvent | VerifiedEvent | IntentEvent | DoneEvent | PullRequestEvent | RetiredEvent,
     Field(discriminator="event"),
 ]
-#: Reads an event of any kind.
+#: A parser and writer for events of any kind.
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)

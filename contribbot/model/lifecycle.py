@@ -1,4 +1,4 @@
-"""The results of `status`, `rebase` and `bisect`: patches at another release."""
+"""The results of `status`, `rebase` and `bisect`, about patches at another release."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class Behaviour(Model):
             return Need.SUPERSEDED if answers == {Says.PASSES} else Need.PARTLY
         return Need.NEEDED if Says.FAILS in answers else Need.UNCLEAR
 
-    @computed_field  # type: ignore[prop-decorator]  # the same
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated property
     @property
     def why(self) -> str:
-        """The reason of the verdict and the unknown entries, in a line."""
+        """The reason for the verdict, and the entries without an answer, in a line."""
         if self.trouble:
             return self.trouble
         counts = {says: [entry for entry in self.entries if entry.says is says] for says in Says}
@@ -92,8 +92,8 @@ class Behaviour(Model):
         return "; ".join(parts)
 
 
-#: `breaks`: the first point at which a patch's text does not apply; `unneeded`: the first point
-#: at which the patch's checks pass without the patch.
+#: `breaks`: find the first release at which a patch does not apply; `unneeded`: find the first
+#: release at which the patch's checks pass without the patch.
 Question = Literal["breaks", "unneeded"]
 
 
@@ -107,7 +107,7 @@ class Step(Model):
 
 
 class Bisection(Model):
-    """The result of a bisection: the point at which the answer to its question changes."""
+    """The result of a bisection: the first release or commit with the answer yes."""
 
     patch: str
     upstream: str
@@ -135,19 +135,19 @@ class Text(enum.StrEnum):
     UPSTREAM = "upstream"
     #: A dependency of the patch does not apply.
     BLOCKED = "blocked"
-    #: Whether the patch applies is unknown here, for the reason given.
+    #: It is not known here whether the patch applies; the reason is given beside this value.
     UNKNOWN = "unknown"
 
 
 class TextState(Model):
-    """How a patch applies, and the reason."""
+    """How a patch applies to a release, and the reason."""
 
     text: Loose[Text]
     why: str
 
 
 class TargetState(Model):
-    """The state of one target's records."""
+    """A target, and the state of a patch's records for the target."""
 
     target: str
     evidence: str
@@ -157,7 +157,7 @@ TargetStates = Many[TargetState]
 
 
 class Due(Model):
-    """A condition of `expires_when`."""
+    """A condition in `expires_when`, whether it is met (None: unknown), and why."""
 
     condition: str
     come: bool | None
@@ -165,7 +165,7 @@ class Due(Model):
 
 
 class PatchStatus(Model):
-    """The state of a patch."""
+    """The state of a patch on its pin or at another release."""
 
     patch: str
     upstream: str
@@ -178,17 +178,17 @@ class PatchStatus(Model):
     contribution: str
     due: Many[Due]
     versions: int
-    #: Why the patch is not to be proposed, and what has its change; empty: no reason is known.
+    #: Why the patch must not be proposed; empty: no reason is known.
     superseded: str = Field(default="", exclude_if=operator.not_)
 
 
 class StatusReport(Model):
-    """The document of `status --json`."""
+    """The JSON document of `status`: the state of each patch."""
 
     patches: Many[PatchStatus]
 
 
-#: The fate of patches that the new release does without.
+#: What a rebase does with superseded patches: stop, take them out, or move them all the same.
 Superseded = Literal["stop", "retire", "keep"]
 
 
@@ -220,7 +220,7 @@ class ConflictSide(Model):
 
 
 class PatchPlan(Model):
-    """The result of a move for one patch."""
+    """The part of a rebase's plan for one patch."""
 
     patch: str
     decision: Loose[Decision]
@@ -231,7 +231,7 @@ class PatchPlan(Model):
 
 
 class RebasePlan(Model):
-    """The document of `rebase --json`."""
+    """The JSON document of `rebase`: the plan, and whether it was carried out."""
 
     upstream: str
     old: str

@@ -1,4 +1,4 @@
-"""Patches, their checks, and the queue that holds them."""
+"""Models of patch.toml and queue.toml, and a patch with its files."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from contribbot.model.pin import Pin, Upstream
 
 
 def _no_lock(name: str) -> str:
-    """Refuse a branch name with a part that ends with `.lock`, which git reserves for locks."""
+    """Raise ValueError for a branch name with a part that ends with `.lock`, as git does."""
     if any(part.endswith(".lock") for part in name.split("/")):
         raise ValueError("no part of a branch's name may end with .lock")
     return name
 
 
-#: `owner/name#number`.
+#: An issue or pull request on GitHub, such as `ROCm/aiter#42`.
 Reference = Annotated[str, form(r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$", "OWNER/REPOSITORY#NUMBER")]
-#: A branch's name that git takes (git-check-ref-format) and a URL need not escape.
+#: A branch's name that is valid in git (git-check-ref-format) and needs no escape in a URL.
 BranchName = Annotated[
     str,
     form(
@@ -61,7 +61,7 @@ BranchName = Annotated[
     ),
     AfterValidator(_no_lock),
 ]
-#: A web address that Markdown turns into a link without escaping.
+#: A web address that is a link in Markdown without escapes.
 Address = Annotated[
     str,
     form(
@@ -70,9 +70,9 @@ Address = Annotated[
         max_length=400,
     ),
 ]
-#: The keys of a `patch.toml` that state the proof of the patch.
+#: The keys of `patch.toml` with the entries that prove the patch.
 PROOF: Final = ("checks", "hipify", "compile", "build", "numerics", "bench", "emulated")
-#: The start of prose that is still to be written, followed by a hint in a new patch.
+#: The first word of a hint in a new patch, in place of text that a person must write.
 TODO: Final = "TODO: "
 
 
@@ -90,7 +90,7 @@ class Expiry(Model):
 
 
 class Person(Model):
-    """The person behind a contribution, the command that the person ran, and its record."""
+    """The person who answers for a contribution, the command that was run, and its record."""
 
     name: Line
     email: Line
@@ -99,7 +99,7 @@ class Person(Model):
 
 
 class Contribution(Model):
-    """The texts that a pull request needs; no digest of a proof covers this table."""
+    """The texts for a pull request; changes of this table make no record outdated."""
 
     issue: Reference | None = None
     branch: BranchName | None = None
@@ -109,20 +109,20 @@ class Contribution(Model):
     words: Prose | Literal[""] = ""
     breaking: Prose | Literal[""] = ""
     different: dict[Reference, Prose] = Field(default_factory=dict)
-    # The digest leaves out later keys that are empty: attestations are bound to the digest.
+    # Empty keys of later releases are left out, so that the digest in attestations stays.
     records: Address | Literal[""] = Field(default="", exclude_if=operator.not_)
     model_evaluation: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     summary: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     claims: Many[Prose] = Field(default=(), exclude_if=operator.not_)
-    # The tests of the upstream's that entries run, by the entry: `tests/test_it.py::test_it`.
+    # By entry: the test of the upstream that the entry runs, such as `tests/test_it.py::test_it`.
     tests: dict[Name, Line] = Field(default_factory=dict, exclude_if=operator.not_)
-    # A script that a maintainer pastes to see the fault, where no harness is needed.
+    # A script by which a maintainer can see the fault without contribbot.
     reproducer: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     person: Person | None = Field(default=None, exclude_if=operator.not_)
 
     @property
     def documents(self) -> bool:
-        """Whether `docs` names documents of the change, and not that none is needed."""
+        """Whether `docs` names documents, rather than saying that none are needed."""
         return bool(self.docs) and not re.match(r"none needed\b", self.docs.strip(), re.IGNORECASE)
 
 
@@ -135,17 +135,17 @@ class PatchSpec(Model):
     depends_on: Names = ()
     files: TreePaths = ()
     related: Many[Reference] = ()
-    # Another person's pull request, which has these commits: the patch may not be proposed.
+    # Another person's pull request with these commits, so that the patch must not be proposed.
     pull: Reference | None = Field(default=None, exclude_if=operator.not_)
-    # Another person's issue, which checks without a change reproduce, or show to be gone.
+    # Another person's issue, which checks without a change reproduce or show to be fixed.
     reproduces: Reference | None = Field(default=None, exclude_if=operator.not_)
     problem: Prose | Literal[""] = ""
     root_cause: Prose | Literal[""] = ""
     solution: Prose | Literal[""] = ""
     expires_when: Many[Expiry] = ()
-    # Why the patch stays although its upstream has the change; in no digest of proof.
+    # Why the patch stays although its upstream has the change; not in the digest of checks.
     kept: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
-    # Where the patch's upstream turned the change down, and why; in no digest of proof.
+    # Where the upstream turned the change down, and why; not in the digest of checks.
     turned_down: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
     checks: Many[Check] = ()
     hipify: Hipify | None = None
@@ -153,7 +153,7 @@ class PatchSpec(Model):
     build: Many[Build] = ()
     numerics: Many[Numerics] = ()
     bench: Many[Bench] = ()
-    # Left out where empty: the digest of checks is over the text.
+    # Left out if empty, so that the digest of checks stays as before this key.
     emulated: Many[Emulated] = Field(default=(), exclude_if=operator.not_)
     contribution: Contribution = Contribution()
 
@@ -206,17 +206,17 @@ class PatchSpec(Model):
         return self
 
     def runs(self) -> tuple[Check | Bench | Emulated, ...]:
-        """Return the entries that run a file of `checks/`."""
+        """Return the entries that run a file in `checks/`."""
         return (*self.checks, *self.numerics, *self.bench, *self.emulated)
 
     @property
     def theirs(self) -> str:
-        """Another person's pull request or issue that the patch records; empty: none."""
+        """The other person's pull request or issue that this patch records; empty: none."""
         return self.pull or self.reproduces or ""
 
     @property
     def units(self) -> tuple[tuple[str, str, str], ...]:
-        """The patch's entries for each of their targets, as stage, name and target."""
+        """Stage, name and target of each entry for each of its targets."""
         return (
             *(("compile", each.name, target) for each in self.compile for target in each.targets),
             *(("build", each.name, target) for each in self.build for target in each.targets),
@@ -232,7 +232,7 @@ class PatchSpec(Model):
 
     @property
     def unproved(self) -> bool:
-        """Whether the patch has no entry that could prove it."""
+        """Whether the patch has no entry that could prove the patch."""
         return not any(
             (
                 self.checks,
@@ -247,13 +247,13 @@ class PatchSpec(Model):
 
     @property
     def only_holds(self) -> bool:
-        """Whether no entry has to fail on the base."""
+        """Whether no entry states that it fails on the base."""
         entries = (*self.checks, *self.compile, *self.build, *self.emulated)
         return all(entry.expect == "pass-to-pass" for entry in entries)
 
     @property
     def unwritten(self) -> tuple[str, ...]:
-        """The keys of the prose that is missing, or still holds the hint of a new patch."""
+        """The keys of texts that are missing or still have the hint of a new patch."""
         prose = {
             "problem": self.problem,
             "root_cause": self.root_cause,
@@ -264,7 +264,7 @@ class PatchSpec(Model):
         )
 
     def needed_files(self) -> Iterator[tuple[str, str]]:
-        """Yield the title of each entry with a file in `checks/`, and the file."""
+        """Yield words for each entry that needs a file in `checks/`, and the file's name."""
         for entry in self.runs():
             yield f"the check {entry.name}", entry.file
         for build in self.build:
@@ -287,7 +287,7 @@ class QueueSpec(Model):
 
 @dataclass(frozen=True)
 class PatchFile:
-    """A file `NNNN-*.patch`, as bytes: upstream's content need not be UTF-8."""
+    """The name and bytes of a patch file or check file; a patch need not be UTF-8."""
 
     name: str
     content: bytes
@@ -295,7 +295,7 @@ class PatchFile:
 
 @dataclass(frozen=True)
 class Patch:
-    """A patch of the queue: its `patch.toml`, pin, patch files and files of checks."""
+    """A patch of a queue: its `patch.toml`, pin, patch files and check files."""
 
     name: str
     folder: Path
@@ -304,29 +304,29 @@ class Patch:
     upstream: Upstream
     files: tuple[PatchFile, ...]
     support: tuple[PatchFile, ...]
-    #: The upstream's paths that the patch touches, from patch.toml or else from the diffs.
+    #: The paths that the patch touches, as listed in patch.toml or else in the diffs.
     paths: tuple[str, ...]
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the names and contents of the patch files, in hexadecimal."""
+        """The SHA-256 of the patch files' names and contents, in hexadecimal."""
         return digest_of(self.files)
 
     @cached_property
     def checks_digest(self) -> str:
-        """SHA-256 over the check files and the proof in `patch.toml`."""
+        """The SHA-256 of the check files and the proving entries in `patch.toml`."""
         stated = self.spec.model_dump_json(include={"files", *PROOF})
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
 
     def triton_for(self, entry: Compile | EmulatedCheck) -> str:
-        """Return the release of Triton for an entry; empty: nothing states a release."""
+        """Return the release of Triton for an entry; empty: neither entry nor pin states one."""
         if isinstance(entry, Compile) and entry.kind == "hip":
             return ""
         return entry.triton or next((each.triton for each in self.pin.toolchains), "")
 
     def files_for(self, entry: Check | Bench) -> tuple[PatchFile, ...]:
-        """Return the files of `checks/` for a run of an entry: all but other entries' files."""
-        # A file of another entry is included where an included file names it, as an import does.
+        """Return the files in `checks/` that an entry's run gets, without other entries' files."""
+        # Another entry's file is included if an included file has its name, as in an import.
         others = {other.file for other in self.spec.runs()} - {entry.file}
         while True:
             files = tuple(file for file in self.support if file.name not in others)
@@ -341,7 +341,7 @@ class Patch:
 
 
 def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
-    """Return the units of work of a patch's verification, as stage, label and target."""
+    """Return stage, label and target of each part of a patch's verification."""
     hipified = patch.upstream.hipify is not None or patch.spec.hipify is not None
     return (
         ("source", "", "any"),
@@ -353,8 +353,8 @@ def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
 
 
 def digest_of(files: tuple[PatchFile, ...]) -> str:
-    """Return the SHA-256 over names and contents, in hexadecimal."""
-    # Names and contents are hashed first, so that different sets of files give different bytes.
+    """Return the SHA-256 of files' names and contents, in hexadecimal."""
+    # Hash each name and content first, so that different files cannot give the same bytes.
     total = hashlib.sha256()
     for file in files:
         total.update(hashlib.sha256(os.fsencode(file.name)).digest())

@@ -1,4 +1,4 @@
-"""Upstreams, pins and the sources that can provide a pinned tree."""
+"""Models of upstreams, pins, and the sources of a pin's tree."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from contribbot.model.base import (
 )
 from contribbot.model.checks import Environment, Seconds, Target, Version
 
-#: The names that a build's recipe has in braces.
+#: The names in braces that a build recipe may use.
 PLACEHOLDERS: Final = ("tree", "python", "jobs", "target", "version")
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
 
 class HipifyRecipe(Model):
-    """The upstream's own hipify step, given the sources' paths after the other arguments."""
+    """An upstream's hipify step: a script that gets `arguments` and the sources' paths."""
 
     script: TreePath
     arguments: Lines = ("-p", "{project}", "-o", "{output}")
@@ -46,7 +46,7 @@ class HipifyRecipe(Model):
 
 
 class CompileRecipe(Model):
-    """How the upstream's HIP sources are compiled."""
+    """The options with which an upstream's HIP sources are compiled."""
 
     include: TreePaths = ()
     defines: Lines = ()
@@ -55,7 +55,7 @@ class CompileRecipe(Model):
 
 
 class BuildRecipe(Model):
-    """The upstream's own way to build all of itself; `{tree}` and the like are filled in."""
+    """An upstream's commands to build its whole tree; `{tree}` and the like are replaced."""
 
     targets: Some[Target]
     folder: TreePath | Literal["."] = "."
@@ -88,15 +88,15 @@ WheelTags = Annotated[
     str, form(r"^[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+$", "tags such as py3-none-any")
 ]
 
-#: The placeholder of the release in the pattern of a tag, and the characters around the release.
+#: The placeholder for the version in a tag's pattern, and the text allowed around the version.
 _VERSION: Final = "{version}"
 _TAG_AROUND: Final = re.compile(r"[A-Za-z0-9._+-]*")
-#: The file names by which pytest recognizes tests.
+#: A pattern of paths that pytest collects as tests, or of `conftest.py`.
 _TEST_NAME: Final = re.compile(r"(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 
 
 class SdistSource(Model):
-    """A release's source archive, from the package index that pip is configured for."""
+    """A release's source archive on pip's package indexes."""
 
     kind: Literal["sdist"]
     distribution: Distribution
@@ -106,7 +106,7 @@ class SdistSource(Model):
 
 
 class WheelSource(Model):
-    """The Python files of a release's wheel, from the package index that pip is configured for."""
+    """The Python files of a release's wheel on pip's package indexes."""
 
     kind: Literal["wheel"]
     distribution: Distribution
@@ -118,7 +118,7 @@ class WheelSource(Model):
 
 
 class GitSource(Model):
-    """A tag or commit of a git repository, fetched shallow."""
+    """A tag or commit of a git repository, fetched without history."""
 
     kind: Literal["git"]
     remote: Line | Literal[""] = ""
@@ -133,18 +133,18 @@ class InstalledSource(Model):
     packages: Annotated[TreePaths, Field(min_length=1)]
 
 
-#: Sources that are files on a package index.
+#: A source that is a file on a package index.
 ReleaseSource = SdistSource | WheelSource
 SourceSpec = Annotated[
     SdistSource | WheelSource | GitSource | InstalledSource, Field(discriminator="kind")
 ]
 
-#: The kinds of sources, which pydantic puts into the location of an error.
+#: The kinds of sources, which pydantic adds to the location of an error.
 SOURCE_KINDS: Final = frozenset({"sdist", "wheel", "git", "installed"})
 
 
 class PinnedToolchain(Model):
-    """A release of Triton that a pin ships, and the source of this fact."""
+    """A release of Triton that belongs to a pin, and where that is stated."""
 
     triton: Version
     source: Line
@@ -152,13 +152,13 @@ class PinnedToolchain(Model):
 
 
 class Pin(Model):
-    """The exact base of patches."""
+    """An upstream's tag or commit on which patches are based, and sources for the tree."""
 
     upstream: Name
     tag: Tag
     commit: ObjectId | None = None
     sources: Some[SourceSpec]
-    #: The Tritons of the pin; not in the pin's digest, since a record names its own Triton.
+    #: Releases of Triton for the pin; not in the pin's digest, as a record names its Triton.
     toolchains: Many[PinnedToolchain] = Field(default=(), exclude=True)
 
     @model_validator(mode="after")
@@ -171,12 +171,12 @@ class Pin(Model):
 
     @property
     def title(self) -> str:
-        """The upstream and the tag: `sglang v0.5.10.post1`."""
+        """The upstream and the tag, such as `sglang v0.5.10.post1`."""
         return f"{self.upstream} {self.tag}"
 
 
 class CommitRules(Model):
-    """An upstream's rules for commits."""
+    """An upstream's rules for commit messages."""
 
     sign_off: bool = False
     subject_pattern: Pattern = ""
@@ -184,7 +184,7 @@ class CommitRules(Model):
 
 
 def _names_the_version(tag: str) -> str:
-    """Refuse a pattern of tags that does not have exactly one version in it."""
+    """Raise ValueError for a pattern of tags without exactly one `{version}`."""
     if tag.count(_VERSION) != 1:
         raise ValueError(f"a tag's pattern holds {_VERSION} once")
     if not _TAG_AROUND.fullmatch(tag.replace(_VERSION, "", 1)):
@@ -193,7 +193,7 @@ def _names_the_version(tag: str) -> str:
 
 
 class ReleaseRecipe(Model):
-    """The package index entry of an upstream's releases, and the folders that the releases hold."""
+    """The distribution and the tags of an upstream's releases, and folders in the releases."""
 
     distribution: Distribution
     tag: Annotated[str, AfterValidator(_names_the_version)] = "v{version}"
@@ -203,18 +203,18 @@ class ReleaseRecipe(Model):
     generated: TreePaths = ()
 
     def tag_of(self, version: str) -> str:
-        """Return the tag of a release."""
+        """Return the tag for a release's version."""
         return self.tag.replace(_VERSION, version)
 
     def version_of(self, tag: str) -> str | None:
-        """Return the release that a tag names; None where tags do not look like this."""
+        """Return the version that a tag names; None: the tag does not match the pattern."""
         before, after = map(re.escape, self.tag.split(_VERSION))
         release = re.fullmatch(f"{before}(.+){after}", tag)
         return release[1] if release else None
 
 
 class Upstream(Model):
-    """A project that patches go to."""
+    """A project to which patches are proposed, and how its tree is laid out and built."""
 
     name: Name
     repository: Annotated[str, form(r"^[\w.-]+/[\w.-]+$", "OWNER/REPOSITORY")]
@@ -228,7 +228,7 @@ class Upstream(Model):
     release: ReleaseRecipe | None = Field(default=None, exclude=True)
 
     def is_test(self, path: str) -> bool:
-        """Return whether a file of the tree is a test, by its folder or by its file name."""
+        """Return whether a path of the tree is a test, by folder or by file name."""
         return path.startswith(tuple(f"{folder}/" for folder in self.tests)) or bool(
             _TEST_NAME.search(path)
         )

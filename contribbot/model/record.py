@@ -1,4 +1,4 @@
-"""The record of each stage: the facts that a stage reports of both trees, a type a stage."""
+"""The details that each stage writes into a record, about the base and the patched tree."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PreflightRecord(Model):
 
     target: str
     driver: str
-    #: The reason why no kernel could be run; empty: a kernel ran.
+    #: Why no kernel could be run; empty: a kernel ran.
     not_run: str = ""
     passed: bool = False
     seconds: Finite = 0.0
@@ -47,7 +47,7 @@ class PreflightRecord(Model):
     device: str = ""
     arch: str = ""
     devices: Count = 0
-    #: Bytes on the device; 0: unknown.
+    #: Bytes of memory on the device; 0: unknown.
     memory_free: Count = 0
     memory_total: Count = 0
     #: A key of records up to release 0.2.0.
@@ -70,7 +70,7 @@ class SourceDetails(StageDetails):
     commit: ObjectId
     tree: ObjectId
     origin: str
-    #: The sources that failed earlier, each with the reason.
+    #: A line for each source that failed before this source worked.
     failures: Many[str] = ()
 
 
@@ -79,7 +79,7 @@ class AppliedTrees(Model):
 
     base_commit: ObjectId
     base_tree: ObjectId
-    #: The base with the patch's own tests laid over.
+    #: The base with the patch's changes to tests.
     tested_tree: ObjectId
     patched_commit: ObjectId
     patched_tree: ObjectId
@@ -98,7 +98,7 @@ class ApplyDetails(StageDetails):
 
     trees: AppliedTrees | None = None
     commits: Many[AppliedFile] = ()
-    #: Hunks that did not apply exactly.
+    #: Hunks that were applied at another line than stated.
     adjustments: Many[str] = ()
     conflicts: Many[ConflictSide] = ()
 
@@ -124,12 +124,12 @@ class SideRecord(Model):
 
     passed: Many[str] = ()
     failed: Many[FailureRecord] = ()
-    #: The SHA-256 of the whole output or listing, which `.contribbot/logs` keeps.
+    #: The SHA-256 of the whole output or listing, a file in `.contribbot/logs`.
     log_sha256: str = ""
 
 
 def step_failures(name: str, when: str, problems: Iterable[str]) -> tuple[FailureRecord, ...]:
-    """Return the problems of a step as failures of a single test."""
+    """Return a failure for each problem of a step; all failures name the same test."""
     return tuple(FailureRecord(test=name, when=when, message=problem) for problem in problems)
 
 
@@ -138,14 +138,14 @@ class StatedDetails(StageDetails):
 
     expect: Expectation
     stated_reason: str
-    #: Whether a pass from red to green proves the patch without further entries.
+    #: Whether the change from red to green proves the patch without other entries.
     proof: bool = False
     base: SideRecord
     patched: SideRecord
 
     @property
     def logs(self) -> tuple[str, ...]:
-        """The digests of the logs of both sides."""
+        """The digests of the logs of both trees."""
         return self.base.log_sha256, self.patched.log_sha256
 
 
@@ -170,14 +170,14 @@ class HipifyDetails(StatedDetails):
 class Numbers(NamedTuple):
     """The numbers of a kernel, in the order of a record (docs/compile.md)."""
 
-    vgprs: int  # registers of a lane; in a unified register file with the accumulation registers
+    vgprs: int  # registers of a lane; in a unified file, with the accumulation registers
     agprs: int
-    sgprs: int  # of a wavefront
-    lds: int  # bytes, as are scratch and code
-    scratch: int
+    sgprs: int  # registers of a wavefront
+    lds: int  # bytes of local data share
+    scratch: int  # bytes
     spills: int
     wavefront: int
-    occupancy: int | None  # wavefronts that a SIMD can hold; None: the compiler does not say
+    occupancy: int | None  # wavefronts on a SIMD at once; None: the compiler does not say
     code: int  # bytes, with the padding for alignment
     instructions: int  # a pair of dual-issued instructions is counted as one
 
@@ -185,26 +185,26 @@ class Numbers(NamedTuple):
 class ListingRow(NamedTuple):
     """The numbers of a kernel, or of several with equal numbers, on the base and patched tree."""
 
-    title: str  # the kernel; without template arguments where there are several
+    title: str  # the kernel's name; for several kernels, without template arguments
     kernels: int
-    base: Numbers | None  # None: the side lacks the kernel
+    base: Numbers | None  # None: the base lacks the kernel; `patched` likewise
     patched: Numbers | None
 
     @property
     def changed(self) -> bool:
-        """Whether any number of the kernel differs between base and patched tree."""
+        """Whether a number of the kernel differs between the base and the patched tree."""
         return self.base != self.patched
 
     @property
     def emptied(self) -> bool:
-        """Whether the kernels work on the base, and only end on the patched tree."""
+        """Whether the kernels do work on the base, and nothing on the patched tree."""
         if self.base is None or self.patched is None:
             return False
         return self.base.instructions > 1 >= self.patched.instructions
 
     @property
     def badness(self) -> tuple[int, int, float]:
-        """The loss on the patched tree in spills, wavefronts and instructions."""
+        """A sort key: how much worse the patched tree is in spills, occupancy and instructions."""
         before, after = self.base, self.patched
         if before is None or after is None:
             return (after.spills if after else 0, 0, 0.0)
@@ -297,7 +297,7 @@ class BuildDetails(StatedDetails):
     compilers: Many[str]
     #: A key of records up to release 0.2.0.
     compiler_cache: str = Field(default="", exclude=True)
-    #: The time that a recipe takes, by the upstream's description.
+    #: The time that the build takes, as the upstream's file states.
     takes: str = ""
     base: BuildRecord
     patched: BuildRecord
@@ -307,15 +307,15 @@ class RunRecord(SideRecord):
     """One run of a check on one tree."""
 
     skipped: Many[str] = ()
-    #: Tests of which a part was skipped.
+    #: Tests that were skipped in part, such as one subtest.
     partly: Many[str] = ()
-    #: The exit status of pytest, where no test failed.
+    #: The exit status of pytest, if no test failed.
     status: int | None = None
     kind: Loose[RunFailure] | None = None
     trouble: str = ""
-    #: Whether a known-good kernel ran well after the run.
+    #: Whether a known-good kernel passed after the run.
     cleared: bool = False
-    #: The modules that a broken check lacks.
+    #: The modules that are missing for the check.
     missing: Many[str] = ()
     suspected: RunnerFault | None = None
     command: str
@@ -336,9 +336,9 @@ class Placed(StageDetails):
 
     file: str
     threads: Count = 0
-    #: The variables that choose and tune a GPU.
+    #: The environment variables that select and tune a GPU.
     accelerator: dict[str, str] = Field(default_factory=dict)
-    #: The installed release below the tree's files; empty: the tree runs alone.
+    #: The installed release onto which the tree's files are laid; empty: the tree runs alone.
     over: str = ""
     #: Files of the tree that were merged onto installed files of another release.
     merged: Many[str] = ()
@@ -347,18 +347,18 @@ class Placed(StageDetails):
 class CheckDetails(StatedDetails, Placed):
     """The runs of a check on the base, on the patched tree, and without the change."""
 
-    #: The word of the judgement (`verify/verdict.py`).
+    #: The cause of the outcome, as `verify/verdict.py` names it.
     cause: str
     sandbox: str
     modules: dict[str, str] = Field(default_factory=dict)
     base: RunRecord
     patched: RunRecord
-    #: The patched tree with the added statements undone.
+    #: The run on the patched tree with the patch's added statements undone.
     without_change: RunRecord | None = None
     again: RepeatRecord = RepeatRecord()
-    #: The patch's own tests, which the base is given.
+    #: The patch's test files, which are laid over the base.
     laid_over_base: Many[str] = ()
-    #: Whether the products of the build that the check loads differ.
+    #: Whether the check loads a build that differs between the trees; None: it loads no build.
     built: bool | None = None
 
     @property
@@ -374,8 +374,8 @@ class Digests(Model):
 
     seed: int
     result: str
-    inputs: str  # of each input drawn before the result, with its value before the computation
-    references: str  # of the references, or of the expected values
+    inputs: str  # a digest of each input that was drawn so far, before the computation
+    references: str  # a digest of the references, or of the expected values
     written: Many[str] = ()  # the inputs that the computation overwrote
 
 
@@ -383,33 +383,33 @@ class OutputRecord(Model):
     """One result of a cell; counts are over all seeds, all else is of the worst seed."""
 
     name: str
-    kind: Literal["error", "exact"]  # judged by its error, or compared bit by bit
+    kind: Literal["error", "exact"]  # judged by the error, or compared bit by bit
     dtype: str
     shape: Integers
-    elements: Count  # that were compared
-    mismatches: Count  # elements that err by more than is allowed, or differ
+    elements: Count  # compared elements
+    mismatches: Count  # elements with a larger error than allowed, or that differ
     non_finite: Count
     worst_seed: int
-    place: Integers | None = None  # of the worst element; none where nothing was wrong or compared
+    place: Integers | None = None  # the index of the worst element; None: no element is wrong
     max_abs: Finite  # the largest absolute error among finite elements
-    max_rel: Finite | None = None  # over all seeds; none where every reference is 0
-    reference_abs: Finite  # the same-precision reference's own largest absolute error
-    floor: Finite = 0.0  # the absolute error that stands in for a smaller one of the reference
+    max_rel: Finite | None = None  # over all seeds; None: each reference is 0
+    reference_abs: Finite  # the largest absolute error of the same-precision reference
+    floor: Finite = 0.0  # the least error that is assumed for the reference
     allowed: Finite
     largest: Finite  # the largest magnitude in the reference
     ratio: Finite | None = None  # `max_abs` over the larger of `reference_abs` and `floor`
-    vacuous: int = 0  # seeds that show nothing
-    why_vacuous: str = ""  # why a vacuous seed shows nothing, and which inputs would
-    complaint: str  # why the result does not pass, in one line; empty: it passes
+    vacuous: int = 0  # the number of seeds that show nothing
+    why_vacuous: str = ""  # why such a seed shows nothing, and which inputs would help
+    complaint: str  # why the result fails, in one line; empty: the result passes
 
     @property
     def by_floor(self) -> bool:
-        """Whether the floor decides, not the reference's own error."""
+        """Whether the floor is larger than the reference's error, and so sets the limit."""
         return self.floor > self.reference_abs
 
     @property
     def badness(self) -> tuple[bool, int, float, int, float]:
-        """The key by which results are ordered: the worst result has the largest key."""
+        """A sort key: the worst result has the largest key."""
         ratio = self.ratio or 0.0
         return bool(self.complaint), self.non_finite, ratio, self.mismatches, self.max_abs
 
@@ -417,22 +417,22 @@ class OutputRecord(Model):
 class CellRecord(Model):
     """The verdict on one cell of a numerics grid."""
 
-    test: str  # without its folder
+    test: str  # the test's name without the folder
     cell: str
     axes: dict[str, str]
     seeds: Integers
     digests: Many[Digests] = ()
     outputs: Many[OutputRecord]
-    failed: str  # why the test fails, in one line; empty if it passes
+    failed: str  # why the test fails, in one line; empty: it passes
 
     @property
     def ratio(self) -> float:
-        """The largest `ratio` among the cell's results; 0: no result has a ratio."""
+        """The largest `ratio` of the cell's results; 0: no result has a ratio."""
         return max((output.ratio or 0.0 for output in self.outputs), default=0.0)
 
     @property
     def non_finite(self) -> int:
-        """Elements that are NaN or infinite."""
+        """The number of elements that are NaN or infinite."""
         return sum(output.non_finite for output in self.outputs)
 
 
@@ -448,10 +448,10 @@ class Totals(Model):
     elements: Count
     mismatches: Count
     non_finite: Count
-    #: Elements that are compared bit by bit, and the number of differing elements.
+    #: The number of elements that are compared bit by bit, and of those that differ.
     exact: Count
     differing: Count
-    #: The largest error as a multiple of the reference's, and of the floor where that decides.
+    #: The largest error as a multiple of the reference's error, or of the floor if it is larger.
     ratio: Finite | None = None
     floor_ratio: Finite | None = None
 
@@ -476,7 +476,7 @@ class NumericsRecord(Model):
     fudge: Finite
     floor: Finite | dict[str, Finite]
     why: str
-    #: The SHA-256 over the digests of all inputs and references.
+    #: The SHA-256 of the digests of all inputs and references.
     judged_by_sha256: str
     cells: CellsRecord
     totals: TotalsRecord
@@ -496,7 +496,7 @@ class CodeRecord(Model):
     #: The name of the patch's compile entry.
     entry: str
     toolchain: ToolchainRecord
-    #: The SHA-256 of the base's and the patched tree's code object.
+    #: The SHA-256 of the base's code object, and of the patched tree's.
     sha256: Many[str]
 
 
@@ -506,7 +506,7 @@ class EmulateDetails(CheckDetails):
     emulator: str
     triton: str = ""
     code: CodeRecord | None = None
-    #: Of an entry that judges numbers.
+    #: The cells of an entry that judges numbers; None: another entry.
     numerics: NumericsRecord | None = None
 
 
@@ -515,7 +515,7 @@ class CaseVerdict(enum.StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
-    #: The claim lies inside the interval, or the measurements are too few for an interval.
+    #: The claim lies inside the interval, or there are too few measurements.
     UNDECIDED = "undecided"
     #: This machine could not measure the case.
     UNAVAILABLE = "unavailable"
@@ -535,9 +535,9 @@ class Ratio(Model):
 class CaseSide(Model):
     """The measurements of one tree in a bench case."""
 
-    #: The peak memory of a call without the call's inputs; None: not measured.
+    #: A call's peak memory in bytes without inputs; None: not measured.
     peak_bytes: Count | None = None
-    #: The number of input sets among which the calls alternate.
+    #: The number of sets of inputs, which calls use in turns.
     input_sets: Count
 
 
@@ -577,7 +577,7 @@ class MeasuredCase(BenchCase):
     rounds: Count
     pairs: Floats
     ratio: Ratio
-    #: The ratio of whole calls, where the host's part takes longer than the GPU's.
+    #: The ratio of calls with host time, if host time slows a tree down; else None.
     called_ratio: Ratio | None = None
     memory_ratio: Finite | None = None
 
@@ -595,10 +595,10 @@ class BenchDetails(Placed):
 
     at_least: Finite
     memory_at_most: Finite | None = None
-    #: As of `NumericsDetails`.
+    #: A key of records up to release 0.2.0.
     compile: bool = Field(default=False, exclude=True)
     too_noisy: bool
-    #: Whether the bench proves the patch: it claims a gain, and compared results are alike.
+    #: Whether the bench proves the patch: a gain is claimed, and the results are alike.
     proof: bool = False
     cases: Annotated[
         tuple[Annotated[MeasuredCase | BenchCase, Field(union_mode="left_to_right")], ...],
@@ -609,12 +609,12 @@ class BenchDetails(Placed):
 
     @property
     def logs(self) -> tuple[str, ...]:
-        """The digests of the logs of both sides."""
+        """The digests of the logs of both trees."""
         return self.base.log_sha256, self.patched.log_sha256
 
     @property
     def measured(self) -> tuple[MeasuredCase, ...]:
-        """The cases with times."""
+        """The cases that have times."""
         return tuple(case for case in self.cases if isinstance(case, MeasuredCase))
 
 
@@ -624,12 +624,12 @@ class BehaviourDetails(StageDetails):
     says: Loose[Says]
     why: str
     log: str
-    #: The reason why the release has no tree to ask.
+    #: Why there is no tree of the release to run the entry on; empty: there is a tree.
     trouble: str = ""
-    #: Files that the patch names and the release has elsewhere, old to new.
+    #: The release's new path of each file that the patch names by the old path.
     moved: dict[str, str] = Field(default_factory=dict)
 
     @property
     def logs(self) -> tuple[str, ...]:
-        """The digest of the log."""
+        """The digest of the log, alone in a tuple."""
         return (self.log,)

@@ -1,4 +1,4 @@
-"""JSON schemas of what others read; `python -m contribbot.schemas` writes them from the models."""
+"""The JSON schema of evidence files; `python -m contribbot.schemas` writes it from the models."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def evidence_schema() -> dict[str, JsonValue]:
 
 
 def evidence_schema_path() -> Path:
-    """Return the schema file that ships with the package."""
+    """Return the path of the schema file in this package."""
     return Path(__file__).with_name("evidence-v2.json")

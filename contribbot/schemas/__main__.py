@@ -1,4 +1,4 @@
-"""Write the schema files anew."""
+"""Write the JSON schema of evidence files into this package."""
 
 import json
 

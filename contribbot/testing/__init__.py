@@ -1,7 +1,7 @@
 """The library for checks: `from contribbot.testing import import_file`.
 
-A check runs the tree's real code. That code imports the rest of SGLang or vLLM, and packages that
-are not installed where you test. `import_file` imports the one file that you name:
+A check runs the tree's real code, which imports the rest of SGLang or vLLM, and packages that may
+not be installed on your machine. `import_file` imports only the file that you name:
 
 ```python
 from contribbot.testing import answers, import_file
@@ -20,23 +20,24 @@ layernorm = import_file(
 )
 ```
 
-All other modules of the tree, and every package that is not installed, are *stand-ins*. Whatever
-the file imports from them is there, so that it can be imported. As soon as the check would
-depend on one (calls it, decides by it, computes with it, makes an object of a class below it), it
-refuses with `StandInError`, which names module and attribute, and the two ways on:
+All other modules of the tree, and all packages that are not installed, are *stand-ins*: whatever
+the file imports from a stand-in exists, so that the import succeeds. As soon as the check would
+depend on a stand-in (call it, decide or compute by it, use a subclass of it), the stand-in
+raises `StandInError`, which names the module, the attribute and two remedies:
 
-- `real`: modules of the tree to import for real, with what lies below them;
-- `given`: what a module has instead. All else of it stays a stand-in.
+- `real`: modules of the tree to import for real, with their submodules;
+- `given`: values for attributes of a module; its other attributes stay stand-ins.
 
-`contribbot verify` takes a `StandInError` for a check that could not run (*unavailable*), never
-for a check that is red. An import in a `try` that handles `ImportError` fails, as it does where
-the package is not installed. PyTorch's files are imported as they are, with the installed torch.
+`contribbot verify` counts a check with a `StandInError` as one that could not run (*unavailable*),
+not as red. An import in a `try` that handles `ImportError` fails, as it does where
+the package is not installed. PyTorch's files are imported unchanged, with the installed torch.
 
-Beside it:
+The library also has:
 
-- `tree()`: the folder of the tree under test.
-- `answers(…, answer=…)`: functions that give one answer, for `given`.
-- `expect_device("cuda")`: a block in which nothing may run on the CPU, or be copied from or to it.
+- `tree()`: returns the folder of the tree under test.
+- `answers(…, answer=…)`: returns functions that always return one answer, for `given`.
+- `expect_device("cuda")`: a `with` block in which nothing may run on the CPU, or be copied from
+  or to the CPU.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import `expect_device`, which needs torch, at its first use."""
+    """Import `expect_device`, which needs torch, when it is first used."""
     if name != "expect_device":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from contribbot.fallback.audit import expect_device  # noqa: PLC0415  torch takes seconds

@@ -1,6 +1,6 @@
-"""The upstreams as data: sources and builds, rules and templates."""
-# A queue adds its own, or replaces ours, under the same names in `upstreams/`; the template in
-# force by `templates/NAME.md.j2` there.
+"""Find the files that describe upstreams, and the files with their contribution rules."""
+# A queue's folder `upstreams/` may add files, or replace files by the same name; the template in
+# force is replaced by `templates/NAME.md.j2` in that folder.
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEMPLATES: Final = _HERE / "templates"
 
 
 def files(queue: Path) -> dict[str, Path]:
-    """Return the file that describes each upstream, by name."""
+    """Return the file that describes each upstream, by the upstream's name."""
     return _both(queue, ".")
 
 
@@ -22,6 +22,6 @@ def contributing(queue: Path) -> dict[str, Path]:
 
 
 def _both(queue: Path, folder: str) -> dict[str, Path]:
-    """Return our files in a folder with the queue's over them, by name."""
+    """Return contribbot's TOML files in a folder by name, replaced by the queue's files."""
     places = (_HERE / folder, queue / "upstreams" / folder)
     return {path.stem: path for place in places for path in sorted(place.glob("*.toml"))}
