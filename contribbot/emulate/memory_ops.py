@@ -204,7 +204,7 @@ def _address(writer: Registers, instruction: Instruction) -> str:
 
 
 def _data(instruction: Instruction, *names: str) -> int:
-    """Return the first register of the first of these fields that an instruction has."""
+    """Return the first register of a field; `names`: fields of which an instruction has one."""
     first = next(instruction.fields[name] for name in names if name in instruction.fields)
     return first - VGPR + (ACCUMULATORS if instruction.get("acc") else 0)
 

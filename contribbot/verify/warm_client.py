@@ -1,4 +1,4 @@
-"""Stand in a sandbox for a run that is forked from a warmed process: `CHANNEL COMMAND...`.
+"""The client in a sandbox of a run that is forked outside: `CHANNEL COMMAND...`.
 
 The script starts without `site`, because that is quick. The forked run gets this program's
 variables, folder and streams, and this program ends with the run's exit status. If no run is
