@@ -107,7 +107,7 @@ class Measurements:
 
     #: For each process, the median seconds of a call in each round.
     seconds: list[list[float]] = field(default_factory=list)
-    #: The same for short calls on a GPU in a series, host time included.
+    #: For each process, a short call's seconds in a series on a GPU, host time included.
     called: list[list[float]] = field(default_factory=list)
     #: The number of samples in a round.
     samples: int = 0
@@ -143,7 +143,7 @@ class CaseResult:
 
     @property
     def called(self) -> Spread | None:
-        """The same ratio for calls with host time, if host time slows a tree down; else None."""
+        """The ratio for calls with host time, if host time slows a tree down; else None."""
         slower = [
             statistics.median(itertools.chain(*side.called))
             > _SLOWER * statistics.median(itertools.chain(*side.seconds))

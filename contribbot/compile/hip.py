@@ -255,7 +255,7 @@ class Compiler:
         return Compiled(listing=kernels, log=log, command=self.command, seconds=self.seconds)
 
     def read_linked(self, listing: bytes, make: Callable[..., bytes]) -> Compiled:
-        """Read a listing; if it calls the device library, read one with the library linked in."""
+        """Read a listing; if it calls the device library, read it again with the library."""
         result = self.read(listing)
         called = library_calls(result.listing.unresolved) if result.listing else ()
         if not called:

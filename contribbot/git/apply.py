@@ -77,7 +77,7 @@ class Adjustment:
 
 @dataclass(frozen=True)
 class Applied:
-    """The commit that one patch file became."""
+    """A patch file that was applied, and its commit."""
 
     file: str
     subject: str

@@ -121,7 +121,7 @@ def unquote(path: bytes) -> bytes:
 
 
 def parse(name: str, content: bytes) -> PatchSet:
-    """Parse the hunks of a patch file; a byte becomes one character (Latin-1)."""
+    """Return the parsed diff of a patch file; each byte is a character (Latin-1)."""
     from unidiff import errors, patch  # noqa: PLC0415  only commands that look into hunks pay
 
     # The lines after "-- " are the mail signature that format-patch adds.

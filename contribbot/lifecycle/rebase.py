@@ -315,7 +315,7 @@ def _write_patch(
     """Write a moved patch's files, pin and dependencies."""
 
     def left(name: str) -> list[str]:
-        """Return a patch's dependencies; a removed one is replaced by its dependencies."""
+        """Return a patch's dependencies; a removed patch is replaced by its dependencies."""
         direct = queue.specs[name].depends_on
         return [rest for low in direct for rest in (left(low) if low in gone else [low])]
 

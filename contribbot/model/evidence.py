@@ -1,4 +1,4 @@
-"""The record of one verification: an in-toto Statement v1 (Test Result v0.1) with our details."""
+"""The record of a verification: an in-toto Statement v1 (Test Result v0.1) with more details."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Gpu(Model):
 
 
 class Machine(Model):
-    """The facts of a machine on which an outcome may depend, beside the outcome's inputs."""
+    """The facts of a machine on which an outcome may depend, in addition to the inputs."""
 
     system: str
     cpu: str
@@ -86,7 +86,7 @@ SEEN: Final = frozenset({Outcome.PASSED, Outcome.FAILED})
 
 
 class Verdict(enum.StrEnum):
-    """The verdict on one patch by its outcomes on this machine."""
+    """The verdict on a patch, from its outcomes on this machine."""
 
     #: All that can run here passed, and an entry proves the patch (from red to green, or faster).
     PROVED = "proved"
@@ -105,7 +105,7 @@ class Verdict(enum.StrEnum):
 
 
 class PatchFault(enum.StrEnum):
-    """The state of a patch's files that keeps a stage from its work."""
+    """The state of a patch's files that prevents a stage from running."""
 
     #: A file of the patch is invalid.
     INVALID = "invalid"
@@ -114,7 +114,7 @@ class PatchFault(enum.StrEnum):
 
 
 class StageResult(Model):
-    """One proof by one stage on one target; a stage has its own subclass."""
+    """The result of a stage for an entry on a target; each stage has a subclass."""
 
     stage: str
     target: str
@@ -355,7 +355,7 @@ class Details(Model):
 
 
 class TestResult(Model):
-    """in-toto's test-result predicate v0.1, with our details beside it."""
+    """in-toto's test-result predicate v0.1, with contribbot's details in addition."""
 
     __test__ = False  # tells pytest that this is no class of tests
 
@@ -368,7 +368,7 @@ class TestResult(Model):
 
 
 class Statement(Model):
-    """An in-toto Statement v1 about one patch on one machine."""
+    """An in-toto Statement v1 about a patch on a machine."""
 
     type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
     subject: Annotated[tuple[Resource, ...], Field(strict=False, min_length=2, max_length=2)]

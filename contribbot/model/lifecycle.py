@@ -135,7 +135,7 @@ class Text(enum.StrEnum):
     UPSTREAM = "upstream"
     #: A dependency of the patch does not apply.
     BLOCKED = "blocked"
-    #: It is not known here whether the patch applies; the reason is given beside this value.
+    #: This machine cannot know whether the patch applies; `why` has the reason.
     UNKNOWN = "unknown"
 
 
@@ -206,7 +206,7 @@ class Decision(enum.StrEnum):
 
 
 class ConflictSide(Model):
-    """A conflicting hunk, or a conflicting file, with its three sides."""
+    """A conflict at a hunk or file: the expected, the found and the wanted lines."""
 
     headline: str
     patch_file: str

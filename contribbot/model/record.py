@@ -55,7 +55,7 @@ class PreflightRecord(Model):
 
 
 class StageDetails(Model):
-    """The facts that a stage records beside its outcome."""
+    """The facts that a stage records in addition to its outcome."""
 
     @property
     def logs(self) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ class StyleDetails(StageDetails):
 
 
 class FailureRecord(Model):
-    """A failure on one tree: of a test, a compile, a build or the hipify step."""
+    """A failure of a test, a compile, a build or the hipify step on a tree."""
 
     test: str
     when: str
@@ -120,7 +120,7 @@ class FailureRecord(Model):
 
 
 class SideRecord(Model):
-    """One tree: the tests that passed and failed; a step counts as one test."""
+    """The tests that passed and failed on a tree; a compile or build counts as one test."""
 
     passed: Many[str] = ()
     failed: Many[FailureRecord] = ()
@@ -134,7 +134,7 @@ def step_failures(name: str, when: str, problems: Iterable[str]) -> tuple[Failur
 
 
 class StatedDetails(StageDetails):
-    """The base and the patched tree of an entry, and what the patch states of the entry."""
+    """An entry's results on the base and on the patched tree, and the stated expectation."""
 
     expect: Expectation
     stated_reason: str
@@ -150,7 +150,7 @@ class StatedDetails(StageDetails):
 
 
 class HipifyRecord(SideRecord):
-    """The hipify step on one tree."""
+    """The hipify step's result on a tree."""
 
     outputs: dict[str, str]
     missing: dict[str, str]
@@ -183,7 +183,7 @@ class Numbers(NamedTuple):
 
 
 class ListingRow(NamedTuple):
-    """The numbers of a kernel, or of several with equal numbers, on the base and patched tree."""
+    """The numbers of a kernel, or of several equal kernels, on the base and the patched tree."""
 
     title: str  # the kernel's name; for several kernels, without template arguments
     kernels: int
@@ -216,7 +216,7 @@ class ListingRow(NamedTuple):
 
 
 class LeftOut(Model):
-    """The numbers of changed and of unchanged kernels that a table leaves out."""
+    """How many changed kernels, and how many unchanged kernels, a table leaves out."""
 
     changed: Count = 0
     unchanged: Count = 0
@@ -231,14 +231,14 @@ class ListingTable(Model):
 
 
 class NamedCount(Model):
-    """The number of kernels with a named instruction, and of the instruction's occurrences."""
+    """How many kernels have a named instruction, and how often it occurs."""
 
     kernels: Count
     times: Count
 
 
 class CompileRecord(SideRecord):
-    """The compile of one tree; the counts are of the kernels that the entry names."""
+    """The result of a compile on a tree; the counts are of the kernels that the entry names."""
 
     seconds: Finite
     #: Whether the result comes from the cache.
@@ -255,7 +255,7 @@ class CompileRecord(SideRecord):
 
 
 class ToolchainRecord(Model):
-    """The compiler of a kernel, and the tools that assembled and disassembled its code."""
+    """The compiler of a kernel, and the tools that assemble and disassemble the code."""
 
     kind: str = ""
     name: str = ""
@@ -278,7 +278,7 @@ class CompileDetails(StatedDetails):
 
 
 class BuildRecord(SideRecord):
-    """The build of one tree."""
+    """The result of a build on a tree."""
 
     trouble: str
     seconds: Finite
@@ -304,7 +304,7 @@ class BuildDetails(StatedDetails):
 
 
 class RunRecord(SideRecord):
-    """One run of a check on one tree."""
+    """A run of a check on a tree."""
 
     skipped: Many[str] = ()
     #: Tests that were skipped in part, such as one subtest.
@@ -324,7 +324,7 @@ class RunRecord(SideRecord):
 
 
 class RepeatRecord(Model):
-    """The second runs of a check."""
+    """The repeated runs of a check."""
 
     base: RunRecord | None = None
     patched: RunRecord | None = None
@@ -332,7 +332,7 @@ class RepeatRecord(Model):
 
 
 class Placed(StageDetails):
-    """The environment of a check or bench that ran on this machine."""
+    """The environment in which a check or bench ran."""
 
     file: str
     threads: Count = 0
@@ -370,7 +370,7 @@ class CheckDetails(StatedDetails, Placed):
 
 
 class Digests(Model):
-    """Digests of inputs and references of one result: alike on both trees, or nothing is judged."""
+    """Digests of a result's inputs and references, which must be equal on both trees."""
 
     seed: int
     result: str
@@ -380,7 +380,7 @@ class Digests(Model):
 
 
 class OutputRecord(Model):
-    """One result of a cell; counts are over all seeds, all else is of the worst seed."""
+    """A result of a cell; the counts are over all seeds, all other values of the worst seed."""
 
     name: str
     kind: Literal["error", "exact"]  # judged by the error, or compared bit by bit
@@ -415,7 +415,7 @@ class OutputRecord(Model):
 
 
 class CellRecord(Model):
-    """The verdict on one cell of a numerics grid."""
+    """The results of a cell of a numerics grid."""
 
     test: str  # the test's name without the folder
     cell: str
@@ -437,7 +437,7 @@ class CellRecord(Model):
 
 
 class Totals(Model):
-    """The totals over all numerics cells of one side."""
+    """The totals over all numerics cells on a tree."""
 
     cells: Count
     failed: Count
@@ -457,14 +457,14 @@ class Totals(Model):
 
 
 class CellsRecord(Model):
-    """The cells of both trees: all, or the worst."""
+    """The numerics cells on both trees: all cells, or the worst."""
 
     base: Many[CellRecord]
     patched: Many[CellRecord]
 
 
 class TotalsRecord(Model):
-    """The totals of both trees."""
+    """The totals over the numerics cells on both trees."""
 
     base: Totals
     patched: Totals
@@ -491,7 +491,7 @@ class NumericsDetails(CheckDetails):
 
 
 class CodeRecord(Model):
-    """The compiled code that a check is given in place of a tree."""
+    """The compiled code that an emulated check runs instead of a tree."""
 
     #: The name of the patch's compile entry.
     entry: str
@@ -511,7 +511,7 @@ class EmulateDetails(CheckDetails):
 
 
 class CaseVerdict(enum.StrEnum):
-    """The measurements of one case against the claim."""
+    """The verdict on a bench case by the patch's claim."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -522,7 +522,7 @@ class CaseVerdict(enum.StrEnum):
 
 
 class Ratio(Model):
-    """The base's time over the patched tree's: the median, and the interval that holds it."""
+    """The base's time divided by the patched tree's: the median and its confidence interval."""
 
     median: Finite
     low: Finite
@@ -533,7 +533,7 @@ class Ratio(Model):
 
 
 class CaseSide(Model):
-    """The measurements of one tree in a bench case."""
+    """The measurements of a bench case on a tree."""
 
     #: A call's peak memory in bytes without inputs; None: not measured.
     peak_bytes: Count | None = None
@@ -542,7 +542,7 @@ class CaseSide(Model):
 
 
 class MeasuredSide(CaseSide):
-    """The times of a call on one tree in a bench case, process by process."""
+    """The times of a call in a bench case on a tree, for each process."""
 
     seconds: Finite
     low: Finite
@@ -555,7 +555,7 @@ class MeasuredSide(CaseSide):
 
 
 class BenchCase(Model):
-    """A case of a benchmark."""
+    """A case of a bench, with its verdict."""
 
     case: str
     verdict: Loose[CaseVerdict]
@@ -570,7 +570,7 @@ class BenchCase(Model):
 
 
 class MeasuredCase(BenchCase):
-    """A case of a benchmark with its times."""
+    """A case of a bench that was measured, with the times."""
 
     base: MeasuredSide
     patched: MeasuredSide
@@ -583,7 +583,7 @@ class MeasuredCase(BenchCase):
 
 
 class OutputLog(Model):
-    """The output of one side of a benchmark."""
+    """The output of a bench on a tree."""
 
     command: str
     log_sha256: str
@@ -591,7 +591,7 @@ class OutputLog(Model):
 
 
 class BenchDetails(Placed):
-    """The cases of a benchmark, and the claim."""
+    """The cases of a bench, and the patch's claim."""
 
     at_least: Finite
     memory_at_most: Finite | None = None
@@ -619,7 +619,7 @@ class BenchDetails(Placed):
 
 
 class BehaviourDetails(StageDetails):
-    """The answer of an entry on a release without the patch."""
+    """The result of an entry on a release without the patch."""
 
     says: Loose[Says]
     why: str

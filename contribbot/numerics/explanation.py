@@ -25,7 +25,7 @@ from contribbot.numerics.words import count, number, place_of
 _ENOUGH: Final = 0.9
 #: A result may differ from the exact sum by this many times the scatter of summation orders.
 _SPREAD: Final = 4.0
-#: With fewer units, or fewer elements of a row, a pattern may be chance.
+#: In fewer parts of the result, or fewer elements of a row, a pattern may be chance.
 _FEWEST: Final = 16
 #: Elements times terms on which each arithmetic is tried, and on which a cause is checked.
 _TRIED, _CHECKED = 2**17, 2**25
@@ -271,7 +271,7 @@ def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
 
 
 class _Search:
-    """A search among the arithmetics of a computation, on some units of the results."""
+    """A search among the arithmetics of a computation, on some parts (`units`) of the results."""
 
     def __init__(self, a: Recording, b: Recording, computation: Computation | None) -> None:
         name, inputs = a.header.computation, {**a.inputs, **b.inputs}

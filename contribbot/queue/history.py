@@ -117,9 +117,9 @@ def pull_request_words(events: Iterable[Event]) -> str:
 
 
 def note_verified(queue_folder: Path, name: str, event: VerifiedEvent, *, ran: bool) -> bool:
-    """Note a verification in the journal, unless it equals the machine's last one.
+    """Note a verification in the journal, unless it equals the machine's last verification.
 
-    With `ran` (units ran now, not from the cache), an equal one may be noted to end a refutation.
+    With `ran` (not all came from the cache), an equal event is noted, too, if an entry is refuted.
     """
     events = read(queue_folder, name)
     before = [
@@ -157,7 +157,7 @@ def verified_event(
 
 
 class Refutation(Model):
-    """A failed unit of a stage, with the machine and time; `entry` and `stage` may be empty."""
+    """An entry that failed on a target, the machine and the time; `entry` may be empty."""
 
     stage: str
     entry: str
@@ -167,12 +167,12 @@ class Refutation(Model):
 
 
 def standing_refutations(events: Iterable[Event]) -> tuple[Refutation, ...]:
-    """Return the units that failed and did not pass later on the same target."""
+    """Return the entries that failed and did not pass later on the same target."""
     standing: dict[tuple[str, str, str], Refutation] = {}
     seen = (event for event in events if isinstance(event, VerifiedEvent))
     for event in sorted(seen, key=lambda event: event.time):
         units = {(unit.stage, unit.entry, unit.target): unit.outcome for unit in event.units}
-        # An event that an older contribbot wrote has no units, but an outcome for each target.
+        # Events of older releases have no outcome for each entry, but an outcome for each target.
         on_targets = {("", "", target): outcome for target, outcome in event.targets.items()}
         for key, outcome in (units or on_targets).items():
             if outcome is Outcome.FAILED:

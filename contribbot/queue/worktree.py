@@ -543,7 +543,7 @@ def open_tree(queue: Queue, name: str, *, at: Path | None = None, progress: Prog
     if name not in queue.specs:
         raise no_such_patch(name, queue.specs)
     with tree_lock(queue, name) as place, run_folder() as scratch:
-        # Whoever held the tree before may have changed the patch.
+        # Another process may have changed the patch before this process got the lock.
         queue = load_queue(queue.folder)
         fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
         with fetched.store.exclusive():

@@ -248,7 +248,7 @@ def _client(index: str, config: PipConfig) -> PyPISimple:
     redact_logs("urllib3.connectionpool")
     url = urlsplit(index)
     trusted = not {_host(index), url.hostname}.isdisjoint(config.trusted_host)
-    # The same rule as pip's.
+    # pip's rule: without https, only this machine and trusted hosts are asked.
     if not (trusted or url.scheme == "https" or url.hostname in {"localhost", "127.0.0.1", "::1"}):
         raise SourceError(
             f"{redact(index)} was not asked: it needs https, or to be a trusted-host of pip"
