@@ -147,7 +147,7 @@ def target_environment(target: str, machine: Machine) -> dict[str, str]:
 
 
 def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
-    """Return the C and C++ compilers (this Python's or GCC's), and the variables CC and CXX."""
+    """Return the C and C++ compilers (this Python's or GCC's), and CC and CXX as a dict."""
     own = [str(sysconfig.get_config_var(name) or name.lower()).split()[0] for name in ("CC", "CXX")]
     for names in (own, ["gcc", "g++"]):
         places = [Path(place) for name in names if (place := shutil.which(name))]

@@ -35,7 +35,7 @@ _IN_THE_WAY: Final = "unable to add cache entry"
 
 @dataclass(frozen=True)
 class PatchPath:
-    """A path of a patch file, and the pin to which the file is applied."""
+    """A path in a patch file, with the file's name and the pin to which it is applied."""
 
     patch_file: str
     path: str
@@ -91,7 +91,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class Series:
-    """The commits of patch files applied in order."""
+    """The commits of patch files that were applied in order, and the conflicts, if any."""
 
     base: str
     applied: tuple[Applied, ...]
@@ -140,7 +140,7 @@ class Index:
         self.entries |= {path: entry for path, entry in entries.items() if entry[0] != GONE}
 
     def _list(self, *args: str) -> dict[str, list[str]]:
-        """Run a git command that lists files; return the fields before each path."""
+        """Run a git command that lists files; return, by path, the fields before the path."""
         listed = os.fsdecode(self._store.git(*args, env=self._env).stdout)
         rows = (row.partition("\t") for row in listed.split("\0")[:-1])
         return {path: head.split(" ") for head, _, path in rows}
@@ -160,7 +160,7 @@ class Index:
         )
 
     def changes(self) -> dict[str, Entry]:
-        """Return the entries of the paths that have changed since the last call."""
+        """Return mode and blob of each path that has changed since the last call."""
         before = self.entries
         rows = self._list("ls-files", "-z", "--stage")
         self.entries = {path: (mode, blob) for path, (mode, blob, _) in rows.items()}
@@ -170,7 +170,7 @@ class Index:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A patch file that applied: the new index entries, and the offsets of the hunks."""
+    """A patch file that fits: the new mode and blob by path, and the offsets of hunks."""
 
     mail: Mail
     entries: dict[str, Entry]

@@ -54,7 +54,7 @@ STUCK: Final = frozenset({Text.CONFLICT, Text.BLOCKED})
 
 @dataclass(frozen=True)
 class Moving:
-    """A patch to be moved to another base."""
+    """A patch to move to another base, with its commits on the old base."""
 
     name: str
     #: The names of all its dependencies, in the order in which they were applied.
@@ -95,7 +95,7 @@ class RebaseResult:
 
     @property
     def commits(self) -> tuple[str, ...]:
-        """The patch's own commits on the new base."""
+        """The commits of the patch on the new base, without those of dependencies."""
         return tuple(picked.commit for picked in self.row if picked.patch == self.name)
 
 

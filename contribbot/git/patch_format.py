@@ -112,7 +112,7 @@ def path_of(part: PatchedFile) -> str:
 
 
 def unquote(path: bytes) -> bytes:
-    """Undo git's C-style quoting of a path."""
+    """Return a path without git's quotes and C-style escapes."""
     if not path.startswith(b'"'):
         return path
     return _ESCAPE.sub(
@@ -297,7 +297,7 @@ _CRUD: Final = "".join(map(chr, range(33))) + ",:;<>\"\\'"
 
 @dataclass(frozen=True)
 class Mail:
-    """A patch file as `git am` reads it."""
+    """A patch file's author, date, message and diff, as `git am` reads them."""
 
     file: str
     name: str
@@ -359,7 +359,7 @@ class TouchedFile:
 
 
 def touched_files(files: Iterable[PatchFile]) -> list[TouchedFile]:
-    """Return the files that the diffs of patch files touch."""
+    """Return the files that the diffs in patch files touch."""
     touched = []
     for diff in files:
         for file in parse(diff.name, diff.content):

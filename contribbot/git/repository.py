@@ -88,7 +88,7 @@ class Store:
         timeout: float = 120.0,
         accept: Sequence[int] = (0,),
     ) -> process.Completed:
-        """Run git on this store."""
+        """Run git on this store, without the user's configuration."""
         return process.run(
             ["git", f"--git-dir={self.path}", *args],
             cwd=cwd or self.path,
@@ -222,7 +222,7 @@ def find(tree: Tree, path: str) -> Blob | Tree | Submodule | None:
 
 
 def content_of(repo: Repo, object_id: str) -> bytes:
-    """Return the content of an object, byte for byte."""
+    """Return the content of a git object, byte for byte."""
     content: bytes = repo.odb.stream(bytes.fromhex(object_id)).read()
     return content
 
@@ -239,7 +239,7 @@ _UNWRITTEN: Final = b"refs/contribbot/unwritten"
 
 @dataclass(frozen=True)
 class NewCommit:
-    """A commit for `write_commits`."""
+    """A commit that `write_commits` shall write."""
 
     #: The id of the parent commit; empty: `after` names the parent.
     parent: str

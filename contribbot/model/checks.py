@@ -168,7 +168,7 @@ class Hipify(Stated):
 
 
 class Compile(Stated):
-    """A source compiled for AMD targets; `reason` must match the error or the broken condition."""
+    """A source to compile for AMD targets; `reason` matches the error or condition on the base."""
 
     name: Name
     kind: Literal["hip", "triton"] = "hip"
@@ -250,7 +250,7 @@ class EmulatedNumerics(EmulatedCheck, ErrorCheck):
 
 
 class Emulated(Stated):
-    """A pytest file, given the kernels of a `[[compile]]`, or else torch's `cuda`, emulated."""
+    """A pytest file that runs on an emulated GPU: compiled kernels, or the tree through torch."""
 
     name: Name
     file: CheckFile
@@ -307,7 +307,7 @@ class Bench(Needy):
 
 
 class Build(Stated):
-    """A product that is built from the base and from the patched tree, for checks to load."""
+    """A build of an extension or a whole tree, on base and patched tree, for checks to load."""
 
     name: Name
     way: Literal["extension", "full"]

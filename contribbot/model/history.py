@@ -22,7 +22,7 @@ class _Noted(Model):
 
 
 class VersionFile(Model):
-    """A patch file of a version."""
+    """The name and size of a patch file in a version."""
 
     name: str
     size: Annotated[int, Field(ge=0)]

@@ -98,7 +98,7 @@ Question = Literal["breaks", "unneeded"]
 
 
 class Step(Model):
-    """The answer of a bisection at one release or commit."""
+    """A bisection's answer at a release or commit: before or after the change, or skipped."""
 
     at: str
     says: Literal["before", "after", "skipped"]
@@ -193,7 +193,7 @@ Superseded = Literal["stop", "retire", "keep"]
 
 
 class Decision(enum.StrEnum):
-    """The fate of a patch when its pin moves."""
+    """What happens to a patch when its pin moves."""
 
     #: The patch moves with the pin.
     MOVE = "move"

@@ -47,7 +47,7 @@ class Confidence(enum.StrEnum):
 
 
 class Difference(Model):
-    """How two results differ."""
+    """How many elements of two results differ, where, and by how much."""
 
     elements: Count
     differing: Count
@@ -183,7 +183,7 @@ def same(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
-    """Return how two results of one shape and dtype differ."""
+    """Return the difference of two results of the same shape and dtype."""
     unlike = ~same(a, b)
     finite = a.float().isfinite() & b.float().isfinite()
     apart = torch.where(finite, (a.double() - b.double()).abs(), 0.0)
@@ -516,7 +516,7 @@ def _accumulated(arithmetic: Arithmetic) -> Arithmetic:
 
 
 def _nearest(trials: list[_Trial], many: int, *, factor: float = 0.0) -> Iterator[_Trial]:
-    """Yield the trials nearest to A and to B, at most `factor` times as far as the nearest."""
+    """Yield the `many` trials nearest to A, and to B; `factor` limits how far they may be."""
     # Of arithmetics with the same distances, and so probably the same result, keep the first.
     kinds = {f"{trial.far_a:.6g} {trial.far_b:.6g}": trial for trial in reversed(trials)}
     trials = [*reversed(kinds.values())]

@@ -159,7 +159,7 @@ class Draw:
         self._generator = torch.Generator().manual_seed(int.from_bytes(entropy[:8]) >> 1)
 
     def axis(self, name: str, kind: type[Value]) -> Value:
-        """Return the cell's value on an axis.
+        """Return the cell's value of an axis.
 
         Args:
             name: The name of the axis.

@@ -68,7 +68,7 @@ class AppliedPatch:
 
     @property
     def tip(self) -> str:
-        """The last commit of the patch."""
+        """The last commit of the patch; the base, if the patch has no commits."""
         return self.series.commit
 
     @property

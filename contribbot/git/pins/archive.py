@@ -119,7 +119,7 @@ def _release(job: SourceRequest) -> ReleaseSource:
 
 
 def import_archive(job: SourceRequest, archive: Path) -> None:
-    """Write the tree of an archive; call inside `store.exclusive()`."""
+    """Write an archive's files into the store as a tree; call inside `store.exclusive()`."""
     spec = _release(job)
     packages = spec.packages if isinstance(spec, WheelSource) else None
     members = read_members(

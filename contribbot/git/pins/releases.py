@@ -44,7 +44,7 @@ _TAG: Final = TypeAdapter[str](Tag)
 
 @dataclass(frozen=True)
 class Release:
-    """A release of an upstream."""
+    """A release of an upstream: its version, tag and files on package indexes."""
 
     order: Version
     tag: str

@@ -60,7 +60,7 @@ class Provided:
 
 @dataclass(frozen=True)
 class SourceRequest:
-    """A request to one source to bring a pin's tree into the store."""
+    """A request to bring a pin's tree into the store from one of the pin's sources."""
 
     pin: Pin
     #: The source to use: one of the pin's sources.
@@ -104,7 +104,7 @@ class PinSource(NamedTuple):
 
 
 def default_remote(upstream: Upstream) -> str:
-    """Return the URL of an upstream's repository on the server that the environment names."""
+    """Return the URL of an upstream's repository on GitHub, or on `GITHUB_SERVER_URL`."""
     server = os.environ.get("GITHUB_SERVER_URL", "") or "https://github.com"
     return f"{server.rstrip('/')}/{upstream.repository}"
 
@@ -137,12 +137,12 @@ _QUERY: Final = re.compile(r"(://[^\s'\"?]*)\?[^\s'\"]*")
 
 
 def redact(text: str) -> str:
-    """Return a text without the credentials of the URLs in it."""
+    """Return a text with the credentials and queries of all URLs removed."""
     return _QUERY.sub(r"\1", _USERINFO.sub("", text))
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, without credentials."""
+    """Return a text with its lines joined to one line, and without credentials."""
     return " ".join(redact(text).split())
 
 
