@@ -193,7 +193,7 @@ Superseded = Literal["stop", "retire", "keep"]
 
 
 class Decision(enum.StrEnum):
-    """What happens to a patch when its pin moves."""
+    """The decision on a patch when its pin moves."""
 
     #: The patch moves with the pin.
     MOVE = "move"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ from contribbot.model.evidence import (
     need_of,
 )
 from contribbot.queue import history
-from contribbot.queue.load import Queue
+from contribbot.queue.load import Queue, did_you_mean
 from contribbot.verify.evidence import (
     Record,
     State,
@@ -57,8 +56,7 @@ def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) 
     for need in required:
         stage, target = need_of(need)
         if target not in known or stage not in _STAGES:
-            close = difflib.get_close_matches(target if stage in _STAGES else need, known, n=1)
-            like = f" (did you mean {close[0]}?)" if close else ""
+            like = did_you_mean(target if stage in _STAGES else need, known)
             raise UsageError(
                 f"--require {need}: no entry of {', '.join(names)} is for it{like}",
                 hint=f"they are for {', '.join(sorted(stated)) or 'no target yet'}",

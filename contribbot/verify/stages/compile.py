@@ -52,6 +52,8 @@ class CompileStage(Stage):
 
     def units(self, job: Job) -> list[Unit]:
         """Return one unit for each entry and target."""
+        for entry in job.patch.spec.compile:
+            _require_source(job, entry)
         return [
             _unit(job, entry, target)
             for entry in job.patch.spec.compile
@@ -88,7 +90,8 @@ def _ask(entry: Compile, target: str, job: Job, tree: str) -> TreeAnswer:
     return answer(entry, problems, good=good, lacking=lacking, crash=done.crashed)
 
 
-def _unit(job: Job, entry: Compile, target: str) -> Unit:
+def _require_source(job: Job, entry: Compile) -> None:
+    """Fail where the patched tree lacks the source of an entry."""
     if job.store.file(f"{job.trees.patched}:{entry.source}") is None:
         folder = f"{job.trees.patched}:{entry.source.rpartition('/')[0]}"
         names = job.store.git("ls-tree", "--name-only", folder, accept=(0, 128)).stdout.decode()
@@ -98,6 +101,9 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
             f"{entry.source}{near}",
             hint="correct `source`",
         )
+
+
+def _unit(job: Job, entry: Compile, target: str) -> Unit:
     using = hip_toolchain(target)
     work = partial(_compare, job, entry, target, using)
     inputs = inputs_of(job, entry, using)
