@@ -58,7 +58,7 @@ def _end_lines(ended: Demo, seconds: float) -> list[Block]:
     ]
     if ended.kept:
         place = shlex.quote(ended.kept)
-        lines += ["Kept, but for its GitHub:", Code(f"  cd {place}/my-queue")]
+        lines += ["Kept:", Code(f"  cd {place}/my-queue")]
         lines.append(Code(f"  CONTRIBBOT_CACHE={place}/cache contribbot verify waves"))
     else:
         lines.append("It is removed again; `contribbot demo DIR` leaves it for you to look at.")
