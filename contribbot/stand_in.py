@@ -294,7 +294,7 @@ def install() -> None:
 
 
 def _optional() -> bool:
-    """Return whether the current import is made outside the tree, or may fail in the tree."""
+    """Return whether the current import may fail: it is outside the tree or in a `try`."""
     machinery = []
     for frame in _frames():
         if "importlib" not in frame.f_code.co_filename and frame.f_code.co_filename != __file__:

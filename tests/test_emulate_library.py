@@ -171,7 +171,7 @@ def test_the_listing_and_the_record_have_the_library(
         listed[name] = compile_hip(
             given, "gfx942", using=clang, folder=tmp_path, timeout=60, scrub=str
         )
-        # Remembered by the library, too: without one, the call stays a call.
+        # CachedOutcome by the library, too: without one, the call stays a call.
         with monkeypatch.context() as patch:
             patch.setattr(hip, "device_library", lambda _using: None)
             bare = compile_hip(given, "gfx942", using=clang, folder=tmp_path, timeout=60, scrub=str)

@@ -16,7 +16,7 @@ from contribbot.compile.cache import Compiled
 from contribbot.files import cache_folder, log_path
 from contribbot.machine.machine import Packages, this_machine
 from contribbot.run_folder import Kept, run_folder
-from contribbot.verify.pipeline import OutcomeCache, Remembered
+from contribbot.verify.pipeline import CachedOutcome, OutcomeCache
 from tests.buildtoy import products, put_kernel_patch
 from tests.conftest import Program, until
 from tests.records import seen
@@ -136,7 +136,7 @@ def test_the_log_of_a_remembered_outcome_stays_as_long_as_the_outcome(tmp_path: 
     run = {"command": "", "log_tail": "", "seconds": 0.0}
     first, second = ({**run, "log_sha256": digit * 64} for digit in "ab")
     result = seen("reproduce", base=first, again={"base": second})
-    cache.put("k", Remembered(result, Packages()))
+    cache.put("k", CachedOutcome(result, Packages()))
     age(31, *outcomes.iterdir(), *logs.iterdir())
 
     assert cache.get("k") is not None

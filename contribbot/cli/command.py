@@ -130,7 +130,7 @@ def command(example: str) -> Callable[[Callable[P, Reply | int | None]], Callabl
 
 
 def open_queue() -> Queue:
-    """Load the queue: of `--queue`, of the work tree here, or around the current folder."""
+    """Load the queue of `--queue`, else of the work tree here, else of the folders above."""
     return load_queue(queue_folder())
 
 

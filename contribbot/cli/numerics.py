@@ -12,8 +12,8 @@ from contribbot.numerics import explanation, recordings
 @command("numerics explain cpu.safetensors gpu.safetensors")
 def explain(
     a: Annotated[Path, argument("A", "A record of a computation, by contribbot.numerics.record.")],
-    b: Annotated[Path, argument("B", "Another one of the same computation and inputs.")],
+    b: Annotated[Path, argument("B", "A record of the same computation and inputs.")],
 ) -> Reply:
-    """Say how two results differ, and which arithmetic would make it; exit 1 if none would."""
+    """Say how two results differ, and which arithmetic makes them differ; exit 1 if none does."""
     found = explanation.explain(recordings.read(a), recordings.read(b))
     return Reply(found, found.lines((a.name, b.name)), int(not found.complete))

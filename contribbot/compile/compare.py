@@ -231,7 +231,7 @@ def _weakness(entry: Compile, base: Compiled, patched: Compiled) -> ListingProbl
 
 
 def _as_base(entry: Compile, base: Compiled, patched: Compiled) -> bool:
-    """Return whether each patched kernel equals, in numbers and instructions, one of the base."""
+    """Return whether each patched kernel has the figures and instructions of a base kernel."""
     if base.listing is None:
         return False
     before = [(kernel.numbers, kernel.mnemonics) for kernel in base.listing.kernels]

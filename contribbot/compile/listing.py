@@ -138,7 +138,7 @@ _FILLER: Final = b"\0\0\x80\xbf"
 
 
 def without_facts(text: str) -> str:
-    """Return a listing's code, without metadata and without fake encodings in the text."""
+    """Return a listing's instructions, without metadata, and with no text that mimics encodings."""
     # Releases of the assembler differ in the metadata that they accept.
     return _METADATA.sub("", _DESCRIPTOR.sub("", text)).replace(_LISTING_ENCODING, "-")
 

@@ -202,7 +202,7 @@ def toolchain_of(details: StageDetails) -> tuple[str, str]:
 
 
 def other_tritons(evidence: Evidence) -> tuple[str, ...]:
-    """Return the Triton releases of figures that no record made with the pin's release."""
+    """Return the Triton releases of figures for which no record has the Triton of the pin."""
     patch, spec = evidence.patch, evidence.patch.spec
     compiled = {entry.name: patch.triton_for(entry) for entry in spec.compile}
     emulated = {
@@ -359,7 +359,7 @@ def _figures(sources: Iterable[Source]) -> tuple[Figure, ...]:
 
 
 def figure_of(source: Source, result: StageResult) -> Figure:
-    """Return an outcome of a record as a figure."""
+    """Return the figure of a stage's result, with the record that the result comes from."""
     details = result.details or StageDetails()
     name, red = result.label or result.stage, went_red_to_green(result)
     worse = worse_in(details.table.rows) if isinstance(details, CompileDetails) else ()
@@ -490,7 +490,7 @@ def _cells(some: list[Figure], *, short: bool = False) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class CommentRow:
-    """A row of the comment: a check, the targets with equal results, and the compiler."""
+    """A row of the pull request's comment: a check, targets with equal results, the compiler."""
 
     targets: tuple[str, ...]
     test: str

@@ -57,7 +57,7 @@ class Landing:
 
     @property
     def words(self) -> str:
-        """The end of the pull request in words."""
+        """How the pull request ended, in words."""
         commit, revert = self.commit[:_SHORT], self.revert[:_SHORT]
         into = f"into {self.elsewhere} " if self.elsewhere else ""
         return {

@@ -48,7 +48,7 @@ class Publication:
 
     @property
     def repository(self) -> str:
-        """The repository of the pull request; empty with no reference."""
+        """The repository of the pull request; empty if no pull request is known."""
         return self.reference.partition("#")[0]
 
     @property

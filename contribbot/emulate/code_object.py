@@ -33,15 +33,15 @@ _MACHINES: Final = {
 }
 
 
-class _Listed(BaseModel):
-    """An entry of the metadata, whose keys begin with a point."""
+class _MetadataEntry(BaseModel):
+    """An entry of a code object's metadata; its keys begin with a dot."""
 
     model_config = ConfigDict(
         strict=True, frozen=True, extra="ignore", alias_generator=".{}".format, defer_build=True
     )
 
 
-class Argument(_Listed):
+class Argument(_MetadataEntry):
     """One argument of a kernel."""
 
     name: str = ""
@@ -50,7 +50,7 @@ class Argument(_Listed):
     value_kind: str
 
 
-class Metadata(_Listed):
+class Metadata(_MetadataEntry):
     """The metadata of a kernel."""
 
     name: str

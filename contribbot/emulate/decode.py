@@ -156,7 +156,7 @@ def _by_name(table: str) -> Mapping[str, str]:
 
 
 def decode(image: bytes, offset: int, target: str) -> Instruction:
-    """Return the instruction at an offset of an image; ValueError: not in the tables."""
+    """Decode the instruction at an offset of a code image; ValueError if no table has it."""
     table = target if target == "gfx90a" else TABLES[target]
     # The first word determines the size, so that known bytes match no other instruction.
     for size in (4, 8, 12, 16):

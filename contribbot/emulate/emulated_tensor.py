@@ -102,7 +102,7 @@ def _flash(
     *,
     scale: float | None = None,
 ) -> tuple[torch.Tensor | int, ...]:
-    """Run flash attention on the processor; sequence offsets and random state are empty."""
+    """Compute flash attention on the CPU; sequence offsets and random state are empty."""
     made: tuple[torch.Tensor, torch.Tensor] = _ATTENTION(
         query, key, value, dropout, causal, scale=scale
     )
@@ -318,7 +318,7 @@ class EmulatedTensor(torch.Tensor):
         self.contents = value.contents if isinstance(value, EmulatedTensor) else value
 
     def register_hook(self, hook: Callable[[torch.Tensor], object]) -> object:
-        """Call a hook with the tensor's gradient in backward passes."""
+        """Register a hook that backward passes call with the tensor's gradient."""
         first = self._backward_hooks is None
         handle: object = super().register_hook(hook)  # type: ignore[no-untyped-call]  # torch has no types
         if first and self.grad_fn is not None:

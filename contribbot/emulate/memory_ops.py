@@ -90,7 +90,7 @@ def write(writer: Registers, instruction: Instruction) -> bool:
 
 
 def wait(writer: Registers, instruction: Instruction) -> None:
-    """Record the operations for which an instruction waits, or the operation that begins."""
+    """Record the operations that an instruction waits for, or the operation that it starts."""
     name, bits = instruction.name, instruction.get("simm16")
     cdna = writer.mode.family == "cdna"
     if name == "S_WAITCNT" and cdna:

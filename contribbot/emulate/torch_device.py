@@ -245,7 +245,7 @@ class Generator(torch.Generator):
     """A random number generator, which for a GPU is the processor's, too."""
 
     def __new__(cls, device: object = "cpu") -> Generator:  # noqa: ARG004, PYI034
-        """Return a generator of the processor."""
+        """Return a random number generator on the CPU, for any device."""
         return super().__new__(cls, device="cpu")  # type: ignore[call-arg]  # torch's stub lacks it
 
 

@@ -176,7 +176,7 @@ class _Move:
     def _compared(
         self, moved: RebaseResult, texts: Mapping[str, bytes], paths: Mapping[str, set[str]]
     ) -> RebaseResult:
-        """Return a result with notes, and with the status MERGED if a commit's diff differs."""
+        """Note how moved commits' diffs differ from before; the status is MERGED if one differs."""
         status, notes = Text.CLEAN, []
         new = {picked.file: picked.commit for picked in moved.row if picked.patch == moved.name}
         for applied in self._patches[moved.name].series.applied:

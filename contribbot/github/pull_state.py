@@ -130,7 +130,7 @@ Moment = Annotated[datetime, Field(strict=False)]
 
 
 def _of_commit(key: str) -> AliasChoices:
-    """Return the two places where an event may have a field of its commit."""
+    """Return the two JSON paths at which an event may have a field of its commit."""
     return AliasChoices(AliasPath("commit", key), AliasPath("closer", key))
 
 

@@ -90,7 +90,7 @@ class Expiry(Model):
 
 
 class Person(Model):
-    """The person who answers for a contribution, the command that was run, and its record."""
+    """The person who answers for a contribution, and the command and record they rely on."""
 
     name: Line
     email: Line

@@ -266,7 +266,7 @@ class ToolchainRecord(Model):
 
 
 class CompileDetails(StatedDetails):
-    """The listings of both trees for one target."""
+    """The assembly listings of a compile entry on both trees, for one target."""
 
     kind: str
     source: str
@@ -464,7 +464,7 @@ class CellsRecord(Model):
 
 
 class TotalsRecord(Model):
-    """The totals over the numerics cells on both trees."""
+    """The counts of numerics cells (one input each) that pass and fail on both trees."""
 
     base: Totals
     patched: Totals

@@ -321,7 +321,7 @@ def _check_above(
 def _named(
     queue: Queue, specs: Mapping[str, PatchSpec], name: str = "", new: str = ""
 ) -> list[str]:
-    """Return the patches that queue.toml lists, and also `new` if queue.toml lists `name`."""
+    """Return queue.toml's order after a split: with `new` if `name` is listed."""
     named = {*queue.spec.order} | ({new} if name in queue.spec.order else set())
     return [other for other in specs if other in named]
 

@@ -104,7 +104,7 @@ class Transaction:
         _finish(self._folder)
 
     def _differs(self, path: str) -> bool:
-        """Return whether a noted file differs from the disk; raise if it cannot be written."""
+        """Return whether a file's new content differs from the disk; raise if the disk refuses."""
         place, content = self._folder / path, self._contents[path]
         if place.is_dir() and not place.is_symlink():
             raise QueueError(f"{place}: a folder, where a file belongs", hint="move it away")

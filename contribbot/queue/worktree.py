@@ -276,7 +276,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _discard(place: Path, *, wait: bool = True) -> None:
-    """Rename a work tree and delete the renamed folder, also a symbolic link to the tree."""
+    """Delete a work tree, or the link to a work tree, after a rename of the folder."""
     tree = place.resolve()
     aside = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", suffix=".partial", dir=tree.parent))
     if place.is_symlink():

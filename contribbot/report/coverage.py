@@ -119,7 +119,7 @@ def columns_of(patches: Iterable[Patch]) -> list[TargetCell]:
 
 
 def column(target: str) -> TargetCell:
-    """Return the empty cell of a target: a column's title and kind, without results."""
+    """Return the heading of a target's column: a cell with title and kind, without results."""
     how, _, name = target.rpartition(":")
     title, kind = _OTHERS.get(name, (name, "AMD"))
     if how:

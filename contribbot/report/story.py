@@ -155,7 +155,7 @@ class PatchStory:
 
     @property
     def changes(self) -> Iterator[tuple[PatchedFile, str, str, bool]]:
-        """Yield each changed file, its two paths, and whether the release has the same lines."""
+        """Yield each file's diff, new and old path, and whether line numbers are the release's."""
         moved = {path for low in self.below for path in low.paths}
         for file in self.patch.files:
             parts = [

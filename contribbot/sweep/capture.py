@@ -94,7 +94,7 @@ class Snapshot:
 
     @classmethod
     def after(cls, launch: TritonLaunch) -> Snapshot:
-        """Return the snapshot of a large launch that has ended; changed buffers count as all 0."""
+        """Snapshot a launch too large to copy before; buffers that it changed are recorded as 0."""
         before = {
             each: np.zeros(each.size, np.uint8) if MEMORY.changed(each) else content(each).copy()
             for each in reachable(launch)
@@ -383,7 +383,7 @@ def _difference(
 
 @dataclass(frozen=True)
 class ExpectedValues:
-    """A comparison of a test: actual and expected tensor, and the tolerances."""
+    """A comparison that a test made: actual and expected tensor, and the tolerances."""
 
     actual: torch.Tensor
     expected: torch.Tensor

@@ -225,7 +225,7 @@ def _plain(text: str) -> str:
 
 
 def _storages(told: Capture, blobs: Sequence[bytes]) -> tuple[list[str], bool]:
-    """Return a line of a script for each storage, and whether a line reads the launch's file."""
+    """Return the lines that make a capture's storages, and whether a line reads `launch.zip`."""
     lines, read = list[str](), False
     for number, storage in enumerate(told.storages):
         raw = blobs[2 * number]

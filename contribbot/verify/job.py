@@ -233,7 +233,7 @@ class Job:
         return self._changes.get("patch", lambda: changes(self.store, *self.trees.sides))
 
     def laid_over_base(self) -> list[str]:
-        """Return the paths of the patch's tests that the base runs get."""
+        """Return the paths of the patch's tests that are copied onto the base for its runs."""
         trees = self.trees
         laid = self._changes.get("tests", lambda: changes(self.store, trees.base, trees.tested))
         return [change.path for change in laid]

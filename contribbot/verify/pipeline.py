@@ -61,7 +61,7 @@ _UNITS: Final = 16
 
 
 @dataclass(frozen=True)
-class Remembered:
+class CachedOutcome:
     """An outcome from the cache, with the installed packages on which the outcome depends."""
 
     result: StageResult
@@ -92,12 +92,12 @@ class OutcomeCache:
         }
         return build_cache.json_digest(everything)
 
-    def get(self, key: str) -> Remembered | None:
+    def get(self, key: str) -> CachedOutcome | None:
         """Return the outcome of a key; None: no outcome, or a damaged file."""
         path = self._folder / f"{key}.json"
         try:
             packages, _, result = path.read_bytes().partition(b"\n")
-            remembered = Remembered(
+            remembered = CachedOutcome(
                 RESULT.validate_json(result), Packages.model_validate_json(packages)
             )
         except (OSError, ValidationError):
@@ -109,7 +109,7 @@ class OutcomeCache:
             used(log_path(self._logs, digest))
         return replace(remembered, result=stored.model_copy(update={"cached": True}))
 
-    def put(self, key: str, remembered: Remembered) -> None:
+    def put(self, key: str, remembered: CachedOutcome) -> None:
         """Write an outcome into the cache."""
         result = remembered.result.model_copy(update={"cached": False})
         text = f"{remembered.packages.model_dump_json()}\n{result.model_dump_json()}"
@@ -229,10 +229,10 @@ class Run:
         elapsed = time.monotonic() - started if finding.seconds is None else finding.seconds
         result = _result(kind, unit, finding, elapsed)
         for each in filter(None, (key, product)) if finding.lasting else ():
-            self.cache.put(each, Remembered(result, finding.packages))
+            self.cache.put(each, CachedOutcome(result, finding.packages))
         return result
 
-    def _remembered(self, job: Job, unit: Unit, key: str | None) -> Remembered | None:
+    def _remembered(self, job: Job, unit: Unit, key: str | None) -> CachedOutcome | None:
         if key is None or self.options.force:
             return None
         remembered = self.cache.get(key)

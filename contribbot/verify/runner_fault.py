@@ -48,7 +48,7 @@ def signed(texts: Iterable[str]) -> RunnerFault | None:
 
 
 def runner_fault(kind: RunFailure, said: str) -> RunnerFault:
-    """Return a runner fault with the first line of a text as evidence."""
+    """Return a fault of the machine, with the first line of a program's output as evidence."""
     line = next((row.strip() for row in said.splitlines() if row.strip()), "nothing was said")
     return RunnerFault(kind=kind, said=line if len(line) <= _QUOTED else f"{line[:_QUOTED]}…")
 

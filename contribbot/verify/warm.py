@@ -62,13 +62,13 @@ _MOST: Final = 4
 
 @dataclass(frozen=True)
 class Fork:
-    """A run's connection to the keeper that forks the run."""
+    """A run's connection to the parent process that forks the run."""
 
     channel: socket.socket  # the client's end of the channel
     _life: int  # a pipe: a byte means that a fork exists, end of file means that the fork ended
 
     def end(self) -> None:
-        """Close the channel, and wait a limited time until the keeper and the fork have ended."""
+        """Close the channel, and wait a limited time for the fork and its parent process to end."""
         self.channel.close()
         for seconds in (0, process.LAST_WAIT):
             if not select.select([self._life], [], [], seconds)[0] or not os.read(self._life, 1):

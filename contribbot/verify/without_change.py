@@ -53,9 +53,9 @@ run_hidden({folder!r})
 def without_change(
     base: bytes, patched: bytes | None, is_read: Callable[[str], bool] = lambda _name: False
 ) -> ast.Module | None:
-    """Return a patched file with the base's statements; None: no statement differs.
+    """Undo the change of a patched file, statement by statement; None: no statement differs.
 
-    `is_read` returns whether another file reads a name: a value that no code reads is a mere name.
+    A variable that no code reads keeps the patched value; `is_read` asks about other files.
     For a file that the patch removes (`patched` is None), the base's file is returned.
     """
     try:
@@ -284,19 +284,19 @@ def _named(statement: ast.stmt, bound: Collection[str], *, fresh: bool) -> Itera
     elif isinstance(statement, _FUNCTIONS):
         # Python itself calls a special method, which therefore is behaviour and no mere name.
         if fresh or not (statement.name.startswith("__") and statement.name.endswith("__")):
-            yield _or_nothing(_emptied(statement), names)
+            yield _none_on_error(_emptied(statement), names)
     elif isinstance(statement, ast.ClassDef):
         changed = copy.copy(statement)
         changed.body = [
             _emptied(part) if isinstance(part, _FUNCTIONS) else part for part in statement.body
         ]
-        yield _or_nothing(changed, names)
+        yield _none_on_error(changed, names)
     else:
-        yield _or_nothing(statement, names)
+        yield _none_on_error(statement, names)
 
 
-def _or_nothing(statement: ast.stmt, names: Collection[str]) -> ast.stmt:
-    """Return a statement that sets its names to None if the statement raises an error.
+def _none_on_error(statement: ast.stmt, names: Collection[str]) -> ast.stmt:
+    """Wrap a statement in a `try` that sets the statement's names to None upon an error.
 
     The statement may call new functions, whose bodies are empty here.
     """

@@ -145,7 +145,7 @@ class PackagePlace:
     fault: str = ""
 
     def __str__(self) -> str:
-        """Return why the place cannot be read, or else its name and number of files."""
+        """Return why the index cannot be read, or else its name and number of files."""
         return self.fault or f"{self.name} has {len(self.files) or 'no'} files"
 
 
@@ -217,7 +217,7 @@ def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
 
 
 def _read_index(distribution: str, index: str, config: PipConfig) -> list[DistributionPackage]:
-    """Return a distribution's files on an index; empty: the index does not know it."""
+    """Return a distribution's files on an index, or none if the index does not know its name."""
     import pypi_simple  # noqa: PLC0415  see _read_folder
 
     if index in config.find_links:

@@ -188,7 +188,7 @@ def compile_side(
     job: Job, entry: Compile, target: str, using: Toolchain | Lack, tree: str, *,
     loaded: bool = False,
 ) -> CompiledSide:  # fmt: skip
-    """Compile one tree to a listing or, if `loaded`, a code object; called in `children`."""
+    """Compile an entry's kernel from one tree to a listing or, if `loaded`, a code object."""
     if isinstance(using, Lack):
         return CompiledSide(Compiled(missing=str(using)))
     result, content, shared = Compiled(), b"", 0
