@@ -300,6 +300,17 @@ class TestTensors:
         first = torch.randn(2, device="cuda")
         generator.manual_seed(3)
         assert torch.equal(torch.randn(2, device="cuda"), first)
+        # As FlagGems takes numbers for its kernels: eight bytes each of a seed and an offset.
+        state = generator.get_state()
+        seed, offset = state.view(torch.int64)
+        assert (seed, offset) == (3, 0)
+        second = torch.randn(2, device="cuda")
+        offset += 4
+        generator.set_state(state)  # another offset of one seed: numbers go on
+        assert not torch.equal(torch.randn(2, device="cuda"), second)
+        offset -= 4
+        generator.set_state(state)
+        assert torch.equal(torch.randn(2, device="cuda"), second)
         scalars = [torch.tensor(n, device="cuda") for n in (1, 2)]
         made = torch.tensor([scalars, scalars], dtype=torch.long, device="cuda")
         assert (made.tolist(), made.is_cuda) == ([[1, 2], [1, 2]], True)
@@ -313,6 +324,17 @@ class TestTensors:
         assert torch.ops.emulated_test.twice(x).tolist() == [2, 2]
         with pytest.raises(AttributeError, match="'_OpNamespace' 'emulated_test'"):
             torch.ops.emulated_test.thrice(x)
+
+    def test_a_library_replaces_operators_of_torch_on_the_gpu_as_flaggems_does(self) -> None:
+        x = torch.tensor([1.0, 2.0], device="cuda", requires_grad=True)
+        with torch.library._scoped_library("aten", "IMPL") as library:
+            library.impl("mul.Tensor", lambda a, b: a + b, "CUDA")
+            library.impl("isclose", lambda a, _: a, "CUDA")  # composed of others in torch
+            made = x * x
+            assert (made.tolist(), (x.cpu() * x.cpu()).tolist()) == ([2, 4], [1, 4])
+            assert torch.isclose(x.detach(), made).tolist() == [1, 2]
+            assert (x.detach() * 3.0).tolist() == [4, 5]
+        assert (x * x).tolist() == [1, 4]
 
     def test_graphs_and_sparse_tensors_are_refused(self) -> None:
         with pytest.raises(NotImplementedError, match="CUDA graphs are not emulated"):

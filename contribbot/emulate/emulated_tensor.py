@@ -56,7 +56,7 @@ def _dispatch(
         if pinned and isinstance(made, torch.Tensor):
             _PINNED.add(made.untyped_storage())
         return made
-    if key := _composite(func) or _python_kernel(func):
+    if key := _python_kernel(func) or _composite(func):
         with operators():
             return func._op_dk(key, *args, **kwargs)  # noqa: SLF001  no public name
     if torch.Tag.inplace_view in func.tags:
@@ -251,20 +251,24 @@ def _composite(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
 
 def _python_kernel(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
     """Return the key under which a library has registered a Python kernel for GPUs, or None."""
-    # torch's CUDA wheels register such kernels, too, for example for `bmm.dtype`.
-    if func.namespace == "aten":
-        return None
-    registered: set[str] = torch.library._impls  # noqa: SLF001  no public name
-    found = (key for key, names in _names(func).items() if not registered.isdisjoint(names))
-    return next(found, None)
+    registered = torch.library._impls  # noqa: SLF001  no public name
+    for key, names in _names(func).items():
+        if any(name in registered and name not in _OF_TORCH for name in names):
+            return key
+    return None
+
+
+#: Torch's CUDA wheels register such kernels, too, for example for `bmm.dtype`.
+_OF_TORCH: Final = frozenset(name for name in torch.library._impls if name.startswith("aten/"))  # noqa: SLF001  no public name
 
 
 @functools.cache
 def _names(func: torch._ops.OpOverload) -> dict[torch._C.DispatchKey, list[str]]:
     """Return the names that torch.library gives to an operator's kernels, by dispatch key."""
-    namespace, _, name = func._schema.name.partition("::")  # noqa: SLF001
+    overload = func._overloadname  # noqa: SLF001
+    name = func._schema.name.replace("::", "/")  # noqa: SLF001
+    names = [f"{name}.{overload}", *([name] if overload == "default" else [])]
     keys = torch._C.DispatchKey.CUDA, torch._C.DispatchKey.CompositeExplicitAutograd  # noqa: SLF001
-    names = [f"{namespace}/{name}", f"{namespace}/{name}.{func._overloadname}"]  # noqa: SLF001
     return {key: [f"{each}/{key.name}" for each in names] for key in keys}
 
 

@@ -183,7 +183,7 @@ def _cuda(target: str) -> dict[str, object]:
         "Stream": Stream,
         "ExternalStream": Stream,
         "mem_get_info": lambda *_: (min(free_memory(), total - ALLOCATED.bytes), total),
-        "default_generators": (torch.default_generator,),
+        "default_generators": (DefaultGenerator(),),
         "is_current_stream_capturing": always(False),
         "CUDAGraph": Graph,
         "graph": Graph,
@@ -247,6 +247,44 @@ class Generator(torch.Generator):
     def __new__(cls, device: object = "cpu") -> Generator:  # noqa: ARG004, PYI034
         """Return a random number generator on the CPU, for any device."""
         return super().__new__(cls, device="cpu")  # type: ignore[call-arg]  # torch's stub lacks it
+
+
+class DefaultGenerator(Generator):
+    """The GPU's default generator: a seed and an offset stand for the processor's state."""
+
+    def __init__(self, *_: object) -> None:
+        """Begin at the processor's state."""
+        self._seed = self._offset = 0
+        self._states: dict[tuple[int, int], torch.Tensor] = {}
+
+    def manual_seed(self, seed: int) -> DefaultGenerator:
+        """Seed the processor's generator, and this object, which operators take as an argument."""
+        super().manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+        return self
+
+    def get_state(self) -> torch.Tensor:
+        """Return the seed and the offset, which grows where numbers were drawn since."""
+        base = torch.default_generator
+        seed, now = base.initial_seed(), base.get_state()
+        seed -= seed >> 63 << 64
+        if seed != self._seed:
+            self._seed, self._offset = seed, 0
+        elif not torch.equal(now, self._states.get((seed, self._offset), now)):
+            self._offset += 4
+        self._states[seed, self._offset] = now
+        return torch.tensor([seed, self._offset], device="cpu").view(torch.uint8)
+
+    def set_state(self, state: torch.Tensor) -> DefaultGenerator:
+        """Go back to a state of this generator; another offset of one seed changes nothing."""
+        place = (seed, self._offset) = tuple(state.cpu().view(torch.int64).tolist())
+        if place in self._states:
+            torch.default_generator.set_state(self._states[place])
+        elif seed != self._seed:
+            torch.default_generator.manual_seed(seed)
+        self._seed = seed
+        self._states[place] = torch.default_generator.get_state()
+        return self
 
 
 class _LikeDevice(type):
