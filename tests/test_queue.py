@@ -18,7 +18,7 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchSpec, QueueSpec
 from contribbot.model.pin import CommitRules, Upstream
 from contribbot.queue.load import find_line, load_queue
-from contribbot.runners.fleet import Runners
+from contribbot.runners.plan import Runners
 from contribbot.verify.stages.style import message_problems
 from tests.conftest import Program
 from tests.toy import FIXED, Toy, git

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -63,31 +63,17 @@ def report_lines(report: FallbackReport) -> Iterator[str]:
     operators = count(report.gpu_operators, "operator")
     yield f"  {operators} on the GPU, {places} of the program to look at (torch {report.torch})"
     for kind, title in _TITLES.items():
-        rows = [each for each in report.findings if each.kind == kind]
-        if rows:
-            yield ""
-            yield f"  {title}"
-            yield from finding_lines(rows)
+        found = [each for each in report.findings if each.kind == kind]
+        rows = lines_of([Table([*map(_cells, found)])])
+        if found:
+            yield from ("", f"  {title}")
+        for row, each in zip(rows, found, strict=True):
+            yield f"    {row}"
+            if each.code:
+                yield Code(f"        {each.code}")
 
 
-def finding_lines(findings: Sequence[AuditRow]) -> Iterator[str]:
-    """Yield a row for each finding, with the line of code below."""
-    cells = [
-        (
-            _place(each),
-            f"{each.count:,} x",
-            decimal(each.bytes),
-            f"{each.seconds * 1e3:,.1f} ms",
-            each.operator + (", went back to the GPU" if each.returned else ""),
-        )
-        for each in findings
-    ]
-    rows = lines_of([Table(cells)])
-    for row, each in zip(rows, findings, strict=True):
-        yield f"    {row}"
-        if each.code:
-            yield Code(f"        {each.code}")
-
-
-def _place(finding: AuditRow) -> str:
-    return f"{near(Path(finding.file))}:{finding.line}"
+def _cells(each: AuditRow) -> tuple[str, ...]:
+    """Return a finding's place in the program, count, bytes, milliseconds and operator."""
+    place, cost = f"{near(Path(each.file))}:{each.line}", f"{each.seconds * 1e3:,.1f} ms"
+    return place, f"{each.count:,} x", decimal(each.bytes), cost, each.operator

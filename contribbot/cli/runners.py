@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -14,7 +14,7 @@ import typer
 from contribbot.cli import command as cli
 from contribbot.cli.refusal import current_settings
 from contribbot.cli.render import Block, Table, append_markdown, count
-from contribbot.errors import ExitCode, UsageError
+from contribbot.errors import ExitCode, UsageError, first_of
 from contribbot.files import write_named
 from contribbot.markdown import line_of
 from contribbot.runners.actions import JobState, commit_of, connected, start, watch
@@ -129,16 +129,10 @@ _ORDER: Final = (
 
 def _grid(cells: Iterable[CellEnd]) -> list[tuple[str, ...]]:
     """Return patch, target, ROCm version, state and reason of each cell, the worst first."""
-    ordered = sorted(cells, key=lambda cell: (_ORDER.index(cell.state), cell.key))
-    rows = ((each, _target(each.kind, each.target)) for each in ordered)
     return [
-        (cell.patch, target, cell.rocm or "-", str(cell.state), line_of(cell.why))
-        for cell, target in rows
+        (cell.patch, cell.title, cell.rocm or "-", str(cell.state), line_of(cell.why))
+        for cell in sorted(cells, key=lambda cell: (_ORDER.index(cell.state), cell.key))
     ]
-
-
-def _target(kind: str, target: str) -> str:
-    return f"compile:{target}" if kind == "compile" else target
 
 
 def collect_lines(collected: Collected) -> list[Block]:
@@ -165,9 +159,6 @@ def closing(collected: Collected) -> str:
     elif collected.runners_failed:
         end = "runners failed, and no patch did"
     return f"run {collected.run}: {states or 'no cells'}: {end}"
-
-
-_LISTED: Final = 4
 
 
 def _rows(jobs: Iterable[CiJob]) -> str:
@@ -200,20 +191,20 @@ def append_outputs(path: Path, plan: Plan) -> None:
 def matrix_lines(plan: Plan) -> list[Block]:
     """Return lines on a plan's jobs, its open cells and its fresh cells."""
     jobs = [
-        (job.id, f"{count(len(job.cells), 'cell')} on {job.runners}: {_listed(job.patches)}")
+        (job.id, f"{count(len(job.cells), 'cell')} on {job.runners}: {first_of(job.patches)}")
         for job in plan.jobs
     ]
     lines: list[Block] = [Table(jobs)]
     lacking: dict[tuple[str, str], list[str]] = {}
     for cell in plan.open:
-        lacking.setdefault((_target(cell.kind, cell.target), cell.reason), []).append(cell.patch)
+        lacking.setdefault((cell.title, cell.reason), []).append(cell.patch)
     lines += [
         f"{f'open  {target}: {reason}' if plan.runners else f'waits for {target}'}: "
-        f"{_listed(patches)}"
+        f"{first_of(patches)}"
         for (target, reason), patches in lacking.items()
     ]
     lines += [
-        f"fresh  {cell.patch} {_target(cell.kind, cell.target)} ROCm {cell.rocm or '?'}: "
+        f"fresh  {cell.patch} {cell.title} ROCm {cell.rocm or '?'}: "
         f"{'passed' if cell.passed else 'failed'} ({cell.record})"
         for cell in plan.fresh
     ]
@@ -233,8 +224,3 @@ def _last_line(plan: Plan) -> str:
         "no runners.toml says which runners there are (docs/runners.md has one to copy); on a "
         "machine with the GPU: contribbot verify NAME --require TARGET"
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown, more = ", ".join(names[:_LISTED]), len(names) - _LISTED
-    return f"{shown} and {more} more" if more > 0 else shown

@@ -54,9 +54,8 @@ _SHORT: Final = (_PLAIN, _COPY, _READ, Group.LIFT)
 _GROUPS: Final = {f"aten::{name}": group for group in Group for name in group.value.split()}
 #: Bytes that an operator reads from the GPU to know a size or a flag.
 _WORD: Final = 8
-#: The most places to follow a value through; the rounds from which uploads count as a loop.
-_LINEAGE: Final = 32
-LOOP: Final = 3
+#: The rounds from which uploads count as a loop.
+_LOOP: Final = 3
 #: Paths of code that is not the program's: torch and contribbot, packages, then Python.
 _HIDDEN: Final = tuple(f"{path}/" for path in (*torch.__path__, Path(__file__).parent))
 _PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
@@ -82,13 +81,11 @@ class Counts:
     #: Events with other GPU work between them; the GPU's operators before the last event.
     rounds: int = 0
     work: int = -1
-    returned: int = 0
 
 
 def worth_a_line(place: CallSite, counts: Counts) -> bool:
-    """Return whether to report a place; a few uploads of new data are not reported."""
-    single = counts.rounds < LOOP and not counts.returned
-    return not (single and place.kind == "upload")
+    """Return whether to report a place; a few uploads are not reported."""
+    return place.kind != "upload" or counts.rounds >= _LOOP
 
 
 class Call(NamedTuple):
@@ -117,8 +114,8 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         self._type, _, self._number = device.partition(":")
         # Keyed by id, because an operator's hash is Python code; holding it keeps its id unique.
         self._groups: dict[int, tuple[object, Group]] = {}
-        #: CPU storages whose data came from the GPU, each with the places that worked on the data.
-        self._derived: dict[int, tuple[StorageWeakRef, frozenset[CallSite]]] = {}
+        #: CPU storages whose data came from the GPU.
+        self._derived: dict[int, StorageWeakRef] = {}
         self._purge_at = 1024
 
     # Without the first method, torch.compile skips all code under a mode; without the second,
@@ -217,7 +214,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         elif self._is_away(source):
             if not self._streams(call, made):
                 self._found("download", call, made.nbytes)
-            self._derive(made, frozenset())
+            self._derive(made)
         else:
             self._on_host(call, [source], [made])
 
@@ -238,22 +235,16 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
 
     def _on_host(self, call: Call, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
         """Count work of the CPU as a fallback if its data came from the GPU, or if strict."""
-        found = [entry for tensor in given if (entry := self._lineage(tensor)) is not None]
-        lineage = frozenset[CallSite]().union(*found)
+        derived = any(tensor.untyped_storage()._cdata in self._derived for tensor in given)  # noqa: SLF001  a storage's identity
         copies = call.group in {_COPY, Group.COPY_INTO}
-        if not copies and (found or (self._strict and given)):
-            slot = self._found("fallback", call, sum(tensor.nbytes for tensor in made))
-            lineage |= {slot} if len(lineage) < _LINEAGE else set()
-        for tensor in made if found else ():
-            self._derive(tensor, lineage)
+        if not copies and (derived or (self._strict and given)):
+            self._found("fallback", call, sum(tensor.nbytes for tensor in made))
+        for tensor in made if derived else ():
+            self._derive(tensor)
 
     def _upload(self, call: Call, made: Tensor, source: Tensor | None = None) -> None:
-        """Count an upload, and a return for each place that worked on the uploaded data."""
-        lineage = None if source is None else self._lineage(source)
-        waits = source is None or not self._streams(call, source)
-        slots = [self._found("upload", call, made.nbytes)] if waits else []
-        for place in (*lineage, *slots) if lineage is not None else ():
-            self.places[place].returned += 1
+        if source is None or not self._streams(call, source):
+            self._found("upload", call, made.nbytes)
 
     def _streams(self, call: Call, host: Tensor) -> bool:
         """Return whether a copy is asynchronous: non-blocking, with pinned memory."""
@@ -261,8 +252,8 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         asked = bool(call.arguments.get("non_blocking")) and not self._strict
         return asked and host.is_pinned()
 
-    def _found(self, kind: str, call: Call, size: int) -> CallSite:
-        """Count an event at the innermost line of the program, and return the place."""
+    def _found(self, kind: str, call: Call, size: int) -> None:
+        """Count an event at the innermost line of the program."""
         found = _line(sys._getframe(1))  # noqa: SLF001  what inspect uses
         if found is None:
             # Autograd's threads have no Python frames: the main thread waits in backward().
@@ -279,7 +270,6 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         if counts.work != self.gpu_operators:
             counts.work = self.gpu_operators
             counts.rounds += 1
-        return place
 
     def _is_away(self, tensor: Tensor) -> bool:
         if not self._type:
@@ -287,23 +277,16 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         device = tensor.device
         return device.type == self._type and self._number in {"", str(device.index)}
 
-    def _lineage(self, tensor: Tensor) -> frozenset[CallSite] | None:
-        """Return the places that worked on a tensor's downloaded data; None: not downloaded."""
-        if not self._derived:
-            return None
-        entry = self._derived.get(tensor.untyped_storage()._cdata)  # noqa: SLF001  its identity
-        return None if entry is None else entry[1]
-
-    def _derive(self, tensor: Tensor, lineage: frozenset[CallSite]) -> None:
+    def _derive(self, tensor: Tensor) -> None:
+        """Note that a tensor's storage holds data that came from the GPU."""
         storage = tensor.untyped_storage()
         # The weak reference keeps the storage's address from being used again.
-        held = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # torch has no types there
-        self._derived[storage._cdata] = held, lineage  # noqa: SLF001  see above
+        self._derived[storage._cdata] = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # noqa: SLF001  torch has no types there
         if len(self._derived) >= self._purge_at:
             self._derived = {
-                key: entry
-                for key, entry in [*self._derived.items()]
-                if not entry[0].expired()  # type: ignore[no-untyped-call]  # the same
+                key: reference
+                for key, reference in [*self._derived.items()]
+                if not reference.expired()  # type: ignore[no-untyped-call]  # the same
             }
             self._purge_at = max(1024, 2 * len(self._derived))
 

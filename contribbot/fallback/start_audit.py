@@ -31,17 +31,21 @@ def start(folder: str, path: str | None, device: str) -> None:
     if path is not None:
         os.environ["PYTHONPATH"] = path
     report = Path(folder, "report.json")
-    report.write_text("{}", encoding="utf-8")
+    _write(report, unwatched="the first Python process did not import torch")
     AfterImport("torch", functools.partial(_watch, report=report, device=device))
     run_hidden(folder)
+
+
+def _write(report: Path, **facts: object) -> None:
+    report.write_text(json.dumps(facts), encoding="utf-8")
 
 
 def _watch(torch: ModuleType, *, report: Path, device: str) -> None:
     """Watch this thread and all later threads, and write the counts when the program ends."""
     module, process = _load_audit(), os.getpid()
     audit: Audit = module.Audit(device)
-    facts: dict[str, object] = {"torch": torch.__version__}
-    report.write_text(json.dumps(facts), encoding="utf-8")
+    lost = "the program was ended by a signal or by os._exit, and its counts are lost"
+    _write(report, torch=torch.__version__, unwatched=lost)
     audit.push()
 
     def in_thread(_frame: FrameType, _event: str, _argument: object) -> None:
@@ -58,13 +62,13 @@ def _watch(torch: ModuleType, *, report: Path, device: str) -> None:
                 "count": counts.count,
                 "bytes": counts.bytes,
                 "seconds": counts.nanoseconds / 1e9,
-                "returned": counts.returned,
             }
             for place, counts in audit.places.items()
             if module.worth_a_line(place, counts)
         ]
-        facts.update(gpu_operators=audit.gpu_operators, fault=audit.fault, rows=rows)
-        report.write_text(json.dumps(facts), encoding="utf-8")
+        fault = f"the watch ended by a fault of its own: {audit.fault}" if audit.fault else ""
+        facts = {"torch": torch.__version__, "gpu_operators": audit.gpu_operators}
+        _write(report, **facts, unwatched=fault, findings=rows)
 
     # The only public way to run code at the start of each thread, in that thread.
     threading.setprofile(in_thread)

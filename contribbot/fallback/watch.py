@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -25,6 +26,9 @@ module.start({folder!r}, {path!r}, {device!r})
 """
 
 
+_NO_PYTHON: Final = "no Python started that reads PYTHONPATH"
+
+
 class AuditRow(Model):
     """An event at one line of the program, how often it happened, and the cost."""
 
@@ -36,16 +40,6 @@ class AuditRow(Model):
     count: int
     bytes: int
     seconds: float  # of the host, in calls that may wait for the GPU
-    returned: int  # how often the result went back to the GPU
-
-
-class _Counts(Model):
-    """The content of the program's report file: empty, then torch's version, then the counts."""
-
-    torch: str = ""
-    gpu_operators: int | None = None
-    fault: str = ""
-    rows: Many[AuditRow] = ()
 
 
 class FallbackReport(Model):
@@ -64,51 +58,27 @@ def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> F
     """Run a program and report its work on the CPU; `quiet`: its output goes to standard error."""
     argv = [sys.executable, *program] if program[0].endswith(".py") else [*program]
     with tempfile.TemporaryDirectory(prefix="contribbot-fallback-") as name:
-        folder = Path(name).resolve()
-        path = os.environ.get("PYTHONPATH")
-        (folder / "sitecustomize.py").write_text(
-            _CUSTOMIZE.format(
-                inside=start_audit.__file__, folder=str(folder), path=path, device=device
-            ),
-            encoding="utf-8",
-        )
+        folder, path = Path(name).resolve(), os.environ.get("PYTHONPATH")
+        inside = start_audit.__file__
+        text = _CUSTOMIZE.format(inside=inside, folder=str(folder), path=path, device=device)
+        (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
         found = os.pathsep.join(filter(None, [str(folder), path]))
         began = time.monotonic()
         status = process.attached(
             argv, env={**os.environ, "PYTHONPATH": found}, stdout=2 if quiet else None
         )
-        report = FallbackReport(
-            program=(*program,),
-            exit_code=process.shell_status(status),
-            seconds=time.monotonic() - began,
-        )
-        return _read(folder, report)
-
-
-def _read(folder: Path, report: FallbackReport) -> FallbackReport:
-    """Return the report with the counts of the program's process."""
-    file = folder / "report.json"
-    started = file.is_file()
-    counts = _Counts.model_validate_json(file.read_bytes()) if started else _Counts()
-    causes = (
-        (not started, "no Python started that reads PYTHONPATH"),
-        (not counts.torch, "the first Python process did not import torch"),
-        (
-            counts.gpu_operators is None,
-            "the program was ended by a signal or by os._exit, and its counts are lost",
-        ),
-        (bool(counts.fault), f"the watch ended by a fault of its own: {counts.fault}"),
-        (
-            not counts.gpu_operators and not counts.rows,
-            "the first Python process ran no operator on a GPU",
-        ),
-    )
-    return report.model_copy(
-        update={
-            "torch": counts.torch,
-            "gpu_operators": counts.gpu_operators or 0,
-            "unwatched": next((words for holds, words in causes if holds), ""),
-            "findings": tuple(sorted(counts.rows, key=lambda row: -row.seconds)),
+        seconds, report = time.monotonic() - began, folder / "report.json"
+        counts = json.loads(report.read_bytes()) if report.is_file() else {"unwatched": _NO_PYTHON}
+    findings = sorted(counts.pop("findings", ()), key=lambda row: -row["seconds"])
+    if not counts.get("unwatched", "") and not findings and not counts["gpu_operators"]:
+        counts["unwatched"] = "the first Python process ran no operator on a GPU"
+    return FallbackReport.model_validate(
+        {
+            **counts,
+            "program": program,
+            "exit_code": process.shell_status(status),
+            "seconds": seconds,
+            "findings": findings,
         }
     )
 

@@ -10,7 +10,6 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from http import HTTPStatus
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Final, Literal
@@ -40,7 +39,7 @@ WORKFLOW: Final = "verify.yml"
 #: Seconds between two looks at a run.
 PAUSE: Final = 15.0
 #: The largest size in bytes of an artifact's zip, and of the zip's files together.
-PACKED: Final = 64 * 1024 * 1024
+PACKED: Final = 64 * 2**20
 UNPACKED: Final = 4 * PACKED
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 #: The address of a git remote: `https://HOST/PATH`, `ssh://git@HOST/PATH`, or `git@HOST:PATH`.
@@ -57,10 +56,8 @@ def repository_of(folder: Path, server: Server, environment: Mapping[str, str] =
         if parts and parts["host"].casefold() == server.host.casefold():
             name = parts["path"]
     if not _NAME.fullmatch(name):
-        what = f"{name}: not a repository, owner/name"
-        if not name:
-            what = f"{folder}: its git repository has no remote origin at {server.host}"
-        raise UsageError(what, hint="name it: export GITHUB_REPOSITORY=OWNER/NAME")
+        what = f"{folder}: its git repository has no remote origin at {server.host}"
+        raise UsageError(what, hint="name the repository: export GITHUB_REPOSITORY=OWNER/NAME")
     return name
 
 
@@ -88,15 +85,11 @@ def read_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
             hint="it was deleted, or the token may not see it (it needs to read actions)",
         ) from error
     path = run.path.partition("@")[0]
-    if path != f".github/workflows/{WORKFLOW}":
+    own = (name_of(run.head_repository) or "").casefold() == repository.casefold()
+    if path != f".github/workflows/{WORKFLOW}" or not own:
         raise UsageError(
-            f"run {run.id} is one of {path!a}, not of {WORKFLOW}",
-            hint=f"name a run of {WORKFLOW}: its number is in the address of its page",
-        )
-    if (name_of(run.head_repository) or "").casefold() != repository.casefold():
-        raise UsageError(
-            f"run {run.id} is of another repository's commit",
-            hint="only runs of the queue's own repository count",
+            f"run {run.id} is one of {path!a} at a commit of {name_of(run.head_repository)}",
+            hint=f"name a run of {WORKFLOW} of {repository}: its page's address has the number",
         )
     return run
 
@@ -137,9 +130,6 @@ def start(
             ref, inputs, throw=True, return_run_details=True
         )
     except (NotFoundError, RefusedError) as error:
-        refusals = {HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
-        if isinstance(error, RefusedError) and error.status not in refusals:
-            raise
         raise UsageError(
             f"{repository} {ref}: {error.message}",
             hint=f"{WORKFLOW} must be on the default branch, current and enabled (contribbot "
@@ -193,21 +183,16 @@ class ArtifactError(Exception):
 
 def read_artifact(github: GitHub, repository: str, artifact: Artifact) -> dict[str, bytes]:
     """Fetch an artifact and return its files by name."""
-    if artifact.expired or artifact.size_in_bytes > PACKED:
-        size = f"{artifact.size_in_bytes >> 20} MiB; at most {PACKED >> 20}"
-        raise ArtifactError("it has expired" if artifact.expired else size)
+    if artifact.expired:
+        raise ArtifactError("it has expired")
     path = f"{github.repository(repository).url}/actions/artifacts/{artifact.id}/zip"
-    return unpacked(github.requester.fetch(path, most=PACKED))
-
-
-def unpacked(content: bytes) -> dict[str, bytes]:
-    """Return the files of an artifact's zip by name."""
+    content = io.BytesIO(github.requester.fetch(path, most=PACKED))
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with zipfile.ZipFile(content) as archive:
             if sum(info.file_size for info in archive.infolist()) > UNPACKED:
                 raise ArtifactError(f"it unpacks to more than {UNPACKED >> 20} MiB")
             return {info.filename: archive.read(info) for info in archive.infolist()}
-    except (OSError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ArtifactError(f"not a sound zip: {clean_line(str(error), 120)}") from error
 
 

@@ -5,25 +5,19 @@ from __future__ import annotations
 import enum
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import ValidationError
 
-from contribbot.errors import ContribbotError, ExitCode, UsageError
+from contribbot.errors import ExitCode, UsageError
 from contribbot.files import lock, write_atomically
 from contribbot.github.auth import Server
 from contribbot.github.objects import whole
 from contribbot.model.base import Loose, Many, Model
-from contribbot.model.evidence import (
-    HOST_TARGETS,
-    ON_HARDWARE,
-    SEEN,
-    Details,
-    Outcome,
-)
+from contribbot.model.evidence import HOST_TARGETS, ON_HARDWARE, SEEN, Details, Outcome
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.run_folder import run_folder
@@ -35,17 +29,19 @@ from contribbot.runners.actions import (
     read_artifact,
     read_run,
 )
-from contribbot.runners.fleet import is_version, load_fleet
 from contribbot.runners.plan import (
+    CELL,
     PLAN_ARTIFACT,
     CellName,
     CiJob,
     Plan,
     PlannedCell,
+    answer_of,
     demands,
-    record_outcome,
+    is_version,
+    load_fleet,
 )
-from contribbot.verify.evidence import State, event_of, judge_record
+from contribbot.verify.evidence import State, event_of, judge_record, read_records
 
 if TYPE_CHECKING:
     from github.WorkflowJob import WorkflowJob
@@ -124,6 +120,7 @@ class Collected(Model):
 class JobRecord:
     """A record from a job's artifact, with its details, or the reason why it is refused."""
 
+    job: CiJob
     patch: str
     file: str
     content: bytes
@@ -156,27 +153,20 @@ class _Collection:
                 f"{here[:12] or 'none'}: records are judged by the queue here"
             )
         plan = self._plan()
-        cells: list[CellEnd] = []
-        records: list[tuple[CiJob, JobRecord]] = []
-        for job in plan.jobs:
-            found = {record.patch: record for record in self._records(job)}
-            records += [(job, record) for record in found.values()]
-            for cell in job.cells:
-                state, why = self._outcome(job, cell, found.get(cell.patch))
-                cells.append(_ended(cell, state, why, job.id))
-        cells += [_ended(cell, CellState.OPEN, cell.reason) for cell in plan.open]
-        cells += self._fresh(plan)
-        merged = merge(self._queue, records)
-        running = any(
-            job.name in {each.id for each in plan.jobs} and job.status != "completed"
-            for job in self._jobs.values()
-        )
-        bad = {
-            cell.state
-            for cell in cells
-            if cell.state is not CellState.PROVED and (cell.job or cell.state is not CellState.OPEN)
+        records = {
+            (job.id, record.patch): record for job in plan.jobs for record in self._records(job)
         }
-        sound = not running and all(record.merged != "refused" for record in merged)
+        cells = [
+            self._end(cell, job, records.get((job.id, cell.patch)))
+            for job in plan.jobs
+            for cell in job.cells
+        ]
+        cells += self._fresh(plan)
+        # A cell without a runner keeps no run from being complete.
+        bad = {cell.state for cell in cells} - {CellState.PROVED}
+        cells += [_end(cell, CellState.OPEN, cell.reason) for cell in plan.open]
+        merged = merge(self._queue, records.values())
+        sound = all(record.merged != "refused" for record in merged)
         return Collected(
             repository=self._repository,
             run=self._run.id,
@@ -195,9 +185,8 @@ class _Collection:
             plan = Plan.model_validate_json(self._files(PLAN_ARTIFACT).get("plan.json", b""))
             _check_plan(self._queue, plan)
         except (ArtifactError, ValidationError) as error:
-            why = first_problem(error)
             raise UsageError(
-                f"run {self._run.id}: its plan: {why}",
+                f"run {self._run.id}: its plan: {' '.join(str(error).splitlines()[:3])}",
                 hint=f"see how its job `plan` ended, and check out the run's commit, {commit}",
             ) from error
         return plan
@@ -229,10 +218,10 @@ class _Collection:
             write_atomically(path, content)
             record = judge_record(self._queue, path)
             if record.state is not State.FRESH or record.statement is None:
-                return JobRecord(patch, file, content, refused=f"{record.state}: {record.why}")
+                return JobRecord(job, patch, file, content, None, f"{record.state}: {record.why}")
             details = record.statement.predicate.contribbot
             problem = next(self._problems(details, job), "") or self._denial(path)
-        return JobRecord(patch, file, content, details, problem)
+        return JobRecord(job, patch, file, content, details, problem)
 
     def _problems(self, details: Details, job: CiJob) -> Iterator[str]:
         """Yield each contradiction between a record and its planned job, in words."""
@@ -255,66 +244,45 @@ class _Collection:
     def _denial(self, path: Path) -> str:
         """Return why gh denies that the run attested a record; empty: gh does not deny it."""
         attest = self._jobs.get(_ATTEST)
-        if attest is None or attest.conclusion != "success":
-            note, denial = "the run attested no records", None
-        else:
+        note, denial = "the run attested no records", None
+        if attest is not None and attest.conclusion == "success":
             server: Server = self._github.server
             denial = gh_denial(path, self._run.head_sha, repository=self._repository, server=server)
             note = "attestations not verified: gh is not installed" if denial is None else ""
-        if note and note not in self._notes:
-            self._notes.append(note)
+        self._notes += {note} - {"", *self._notes}
         return f"gh attestation verify: {denial}" if denial else ""
 
-    def _outcome(
-        self, job: CiJob, cell: PlannedCell, record: JobRecord | None
-    ) -> tuple[CellState, str]:
-        if record is not None:
-            if record.refused or record.details is None:
-                return CellState.REFUSED, record.refused
-            return shown(cell, record.details)
+    def _end(self, cell: PlannedCell, job: CiJob, record: JobRecord | None) -> CellEnd:
+        """Return the state of a planned cell, from its job's record or the state of its job."""
         github = self._jobs.get(job.id)
-        if github is None or github.status != "completed":
-            return CellState.RUNNING, f"its job is {github.status if github else 'not begun'}"
-        return CellState.MISSING, f"its job ended with {github.conclusion} and left no record"
+        if record is not None and (record.refused or record.details is None):
+            state, why = CellState.REFUSED, record.refused
+        elif record is not None and record.details is not None:
+            state, why = shown(cell, record.details)
+        elif github is None or github.status != "completed":
+            state = CellState.RUNNING
+            why = f"its job is {github.status if github else 'not begun'}"
+        else:
+            state = CellState.MISSING
+            why = f"its job ended with {github.conclusion} and left no record"
+        return _end(cell, state, why, job.id)
 
     def _fresh(self, plan: Plan) -> Iterator[CellEnd]:
         """Yield the cells that the plan left out because a record of the queue answers them."""
         for cell in plan.fresh:
-            folder = self._queue.evidence / cell.patch
-            paths = {
-                path.relative_to(self._queue.folder).as_posix(): path
-                for path in folder.glob("*.json")
-            }
             spec = self._queue.specs.get(cell.patch)
             require = demands(spec).get((cell.kind, cell.target), ()) if spec else ()
-            outcome = None
-            if require and cell.record in paths:
-                outcome = record_outcome(
-                    judge_record(self._queue, paths[cell.record]), require, cell.rocm
-                )
-            states = {Outcome.PASSED: CellState.PROVED, Outcome.FAILED: CellState.REFUTED}
-            why = f"{cell.record}{'' if outcome else ': not here, or not fresh'}"
-            yield _ended(cell, states[outcome] if outcome else CellState.INCOMPLETE, why)
+            records = read_records(self._queue, self._queue.evidence, cell.patch)
+            answer = answer_of(self._queue, cell, require, records) if require else None
+            if answer is None:
+                yield _end(cell, CellState.INCOMPLETE, f"{cell.record}: not here, or not fresh")
+            else:
+                state = CellState.PROVED if answer.passed else CellState.REFUTED
+                yield _end(cell, state, answer.record)
 
 
-def _ended(cell: CellName, state: CellState, why: str, job: str = "") -> CellEnd:
-    return CellEnd(
-        kind=cell.kind,
-        patch=cell.patch,
-        target=cell.target,
-        rocm=cell.rocm,
-        state=state,
-        why=why,
-        job=job,
-    )
-
-
-def first_problem(error: Exception) -> str:
-    """Return the first problem that an error of an artifact or model reports, in one line."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"[:300]
-    return str(error)
+def _end(cell: CellName, state: CellState, why: str, job: str = "") -> CellEnd:
+    return CellEnd(**cell.model_dump(include=CELL), state=state, why=why, job=job)
 
 
 def _check_plan(queue: Queue, plan: Plan) -> None:
@@ -357,41 +325,31 @@ def shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
     return CellState.PROVED, f"{', '.join(cell.require)} on {details.machine.slug}"
 
 
-def merge(queue: Queue, records: list[tuple[CiJob, JobRecord]]) -> tuple[RecordEnd, ...]:
+def merge(queue: Queue, records: Iterable[JobRecord]) -> tuple[RecordEnd, ...]:
     """Write good records into the queue, unless the queue's record is newer or more complete."""
     queue.local.mkdir(parents=True, exist_ok=True)
     with lock(queue.local / "collect.lock", "the merging of records"):
-        return tuple(_merge(queue, job, record) for job, record in records)
+        return tuple(_merge(queue, record) for record in records)
 
 
-def _merge(queue: Queue, job: CiJob, record: JobRecord) -> RecordEnd:
+def _merge(queue: Queue, record: JobRecord) -> RecordEnd:
     place = queue.evidence / record.patch / record.file
-    end = RecordEnd(
-        path=place.relative_to(queue.folder).as_posix(),
-        job=job.id,
-        merged="refused",
-        why=record.refused,
-    )
-    details = record.details
-    if record.refused or details is None:
-        return end
-    why = f"{details.verdict} on {details.machine.slug}"
-    merged: Literal["new", "replaced"] = "new"
-    try:
-        if place.exists() and place.read_bytes() == record.content:
-            return end.model_copy(update={"merged": "unchanged", "why": why})
+    path, details = place.relative_to(queue.folder).as_posix(), record.details
+    merged: Literal["new", "replaced", "unchanged", "kept", "refused"] = "refused"
+    why = record.refused
+    if details is not None and not record.refused:
+        merged, why = "new", f"{details.verdict} on {details.machine.slug}"
         history.note_verified(queue.folder, record.patch, event_of(details), ran=True)
         if place.exists():
-            merged = "replaced"
             old = judge_record(queue, place)
-            if old.state is State.FRESH and old.statement is not None:
-                problem = _superior(old.statement.predicate.contribbot, details)
-                if problem:
-                    return end.model_copy(update={"merged": "kept", "why": problem})
-        write_atomically(place, record.content)
-    except ContribbotError as error:
-        return end.model_copy(update={"why": error.message})
-    return end.model_copy(update={"merged": merged, "why": why})
+            known = old.statement if old.state is State.FRESH else None
+            superior = _superior(known.predicate.contribbot, details) if known else ""
+            same = place.read_bytes() == record.content
+            merged = "unchanged" if same else "kept" if superior else "replaced"
+            why = superior if merged == "kept" else why
+        if merged in {"new", "replaced"}:
+            write_atomically(place, record.content)
+    return RecordEnd(path=path, job=record.job.id, merged=merged, why=why)
 
 
 def _superior(old: Details, new: Details) -> str:

@@ -1,35 +1,183 @@
-"""Plan a run: its jobs, the cells without a runner, and the cells that a record answers."""
+"""Plan a run on the runners of `runners.toml`: jobs, cells without a runner, answered cells."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Final, Literal
+from pathlib import Path
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
-from pydantic import StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from contribbot.errors import QueueError
-from contribbot.model.base import Many, Model, Name, Names, Sha256, Some, refuse_twins
+from contribbot.errors import QueueError, UsageError
+from contribbot.model.base import Many, Model, Name, Names, Sha256, Some, form, refuse_twins
 from contribbot.model.checks import GfxTarget
 from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchSpec
-from contribbot.queue.load import Queue
-from contribbot.runners.fleet import (
-    Flags,
-    Image,
-    Kind,
-    Labels,
-    RocmVersion,
-    Runners,
-    is_version,
-    load_fleet,
-    restricted,
-)
+from contribbot.queue.load import Queue, did_you_mean, read_model
 from contribbot.verify.evidence import Record, State, read_records
 
-#: The largest number of jobs in one matrix (GitHub, "Actions limits").
-MOST_JOBS: Final = 256
-#: The largest number of patches in a job, unless the matrix would have too many jobs.
+RUNNERS_FILE: Final = "runners.toml"
+HOSTED: Final = "hosted"
+#: Container options that give a job access to the GPU.
+GPU_FLAGS: Final = ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video")
+
+
+def _by_digest(image: str) -> str:
+    """Refuse an image without a digest: a tag can move."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}", image):
+        raise ValueError(
+            "name the image by its digest, as REGISTRY/NAME@sha256:…; "
+            "`docker buildx imagetools inspect IMAGE` shows it"
+        )
+    return image
+
+
+RocmVersion = Annotated[str, form(r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$", "a release such as 7.1")]
+#: The kind of a job: code is compiled for a target, or runs on the target's GPU.
+Kind = Literal["compile", "gpu"]
+Label = Annotated[
+    str, form(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a label of letters, digits and . _ -")
+]
+Labels = Annotated[tuple[Label, ...], Field(strict=False, min_length=1, max_length=20)]
+Image = Annotated[str, StringConstraints(max_length=500), AfterValidator(_by_digest)]
+Flag = Annotated[str, form(r"^[A-Za-z0-9=:/._,-]{1,200}$", "a word of a container option")]
+Flags = Annotated[tuple[Flag, ...], Field(strict=False, max_length=40)]
+
+
+class RocmImage(Model):
+    """A ROCm version, with the container image in which a set of GPU runners offers it."""
+
+    version: RocmVersion
+    image: Image
+    flags: Flags = GPU_FLAGS
+
+
+class HostedImage(Model):
+    """A ROCm version, with the container image in which hosted runners compile for targets."""
+
+    flags: ClassVar[tuple[str, ...]] = ()
+    version: RocmVersion
+    image: Image
+    targets: Annotated[tuple[GfxTarget, ...], Field(strict=False, min_length=1)]
+
+
+class RunnerSet(Model):
+    """A set of runners with the same labels and the same GPU."""
+
+    kind: ClassVar[Kind] = "gpu"
+    name: Annotated[str, form(r"^[a-z0-9][a-z0-9.-]{0,39}$", "a short name without underscores")]
+    target: GfxTarget
+    labels: Labels
+    minutes_limit: Annotated[int, Field(ge=5, le=7200)] = 120
+    rocm: Annotated[tuple[RocmImage, ...], Field(strict=False, min_length=1)]
+
+    @property
+    def offers(self) -> tuple[tuple[str, str], ...]:
+        """The targets and ROCm versions of the set."""
+        return tuple((self.target, image.version) for image in self.rocm)
+
+    @model_validator(mode="after")
+    def _sound(self) -> RunnerSet:
+        if self.name == HOSTED:
+            raise ValueError(f"name: {HOSTED} is the set that compiles")
+        refuse_twins("rocm", [image.version for image in self.rocm])
+        return self
+
+
+class Hosted(Model):
+    """The set of runners that compile, without a GPU."""
+
+    name: ClassVar[str] = HOSTED
+    kind: ClassVar[Kind] = "compile"
+    target: ClassVar[Literal[""]] = ""
+    labels: Labels
+    #: GitHub's own runners end a job after 360 minutes.
+    minutes_limit: Annotated[int, Field(ge=5, le=360)] = 120
+    rocm: Annotated[tuple[HostedImage, ...], Field(strict=False, min_length=1)]
+
+    @property
+    def offers(self) -> tuple[tuple[str, str], ...]:
+        """The targets and ROCm versions of the set."""
+        return tuple((target, image.version) for image in self.rocm for target in image.targets)
+
+    @model_validator(mode="after")
+    def _sound(self) -> Hosted:
+        refuse_twins("rocm", [image.version for image in self.rocm])
+        return self
+
+
+class Runners(Model):
+    """The content of `runners.toml`."""
+
+    runners: Annotated[tuple[RunnerSet, ...], Field(strict=False, max_length=100)] = ()
+    hosted: Hosted | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> Runners:
+        refuse_twins("runners", [each.name for each in self.runners])
+        return self
+
+    @property
+    def sets(self) -> tuple[RunnerSet | Hosted, ...]:
+        """All sets of runners: the hosted set first, then the sets with a GPU."""
+        return (*((self.hosted,) if self.hosted else ()), *self.runners)
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Every ROCm version of the file, oldest first."""
+        versions = {version for each in self.sets for _, version in each.offers}
+        return tuple(sorted(versions, key=lambda version: [*map(int, version.split("."))]))
+
+
+class Fleet(NamedTuple):
+    """The runners of a queue, and the digest of `runners.toml`."""
+
+    path: Path
+    runners: Runners
+    sha256: str
+
+
+def load_fleet(folder: Path, *, needed: bool = True) -> Fleet:
+    """Read a queue's `runners.toml`; a missing or empty file is an error only if `needed`."""
+    path = folder / RUNNERS_FILE
+    content = path.read_bytes() if path.is_file() else b""
+    runners = read_model(path, Runners) if path.is_file() else Runners()
+    if needed and not runners.sets:
+        what = "it names no runners" if path.is_file() else "no such file"
+        raise QueueError(f"{path}: {what}", hint="write it as docs/runners.md shows")
+    return Fleet(path, runners, hashlib.sha256(content).hexdigest())
+
+
+def restricted(fleet: Fleet, names: Sequence[str]) -> Runners:
+    """Return the runners that match any of the names: of a set, target or label; no names: all."""
+    runners, wanted = fleet.runners, {name.casefold() for name in names}
+    words = {
+        each.name: {word.casefold() for word in (each.name, each.target, *each.labels)}
+        for each in runners.sets
+    }
+    known = set[str]().union(*words.values())
+    for name in sorted(wanted - known):
+        near = did_you_mean(name, known)
+        raise UsageError(
+            f"--on {name}: no set of {fleet.path} has this name, target or label{near}",
+            hint=f"it has {', '.join(words)}",
+        )
+    chosen = {name for name, own in words.items() if own & wanted or not wanted}
+    return Runners(
+        runners=tuple(each for each in runners.runners if each.name in chosen),
+        hosted=runners.hosted if HOSTED in chosen else None,
+    )
+
+
+def is_version(wanted: str, machine: str) -> bool:
+    """Return whether the ROCm version of a machine is the wanted release."""
+    return machine == wanted or machine.startswith((f"{wanted}.", f"{wanted}-"))
+
+
+#: The largest number of patches in a job.
 _PATCHES: Final = 8
 #: The start of the names of contribbot's artifacts, and the artifact of the plan.
 PREFIX: Final = "contribbot-"
@@ -38,8 +186,10 @@ PLAN_ARTIFACT: Final = "contribbot-plan"
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
 #: Stages on targets, in the form of `verify --require`.
 Require = Some[Annotated[str, StringConstraints(pattern=r"^[a-z]+:gfx[0-9a-f]{3,5}$")]]
-#: The set of runners, ROCm version and demands that the patches of a job share.
-_Group = tuple[str, str, tuple[str, ...]]
+
+
+#: The fields that name a cell.
+CELL: Final = {"kind", "patch", "target", "rocm"}
 
 
 class CellName(Model):
@@ -50,6 +200,11 @@ class CellName(Model):
     target: GfxTarget
     #: Empty: no runner offers the target.
     rocm: RocmVersion | Literal[""] = ""
+
+    @property
+    def title(self) -> str:
+        """The target, named as `verify --require` names a target to compile for."""
+        return f"compile:{self.target}" if self.kind == "compile" else self.target
 
     @property
     def key(self) -> str:
@@ -120,12 +275,6 @@ class Plan(Model):
     #: The names of the sets of runners that the plan may use.
     runners: Names = ()
 
-    @model_validator(mode="after")
-    def _sound(self) -> Plan:
-        refuse_twins("jobs", [job.id for job in self.jobs])
-        refuse_twins("cells", [cell.key for cell in self.cells])
-        return self
-
     @property
     def cells(self) -> tuple[PlannedCell, ...]:
         """The cells of all jobs."""
@@ -163,7 +312,7 @@ def make_plan(
     answerable: list[CellName] = [*planned, *([] if fleet.runners.sets else lacking)]
     for cell in [] if everything else answerable:
         require = demands(queue.specs[cell.patch])[cell.kind, cell.target]
-        if answer := _answer(queue, cell, require, records[cell.patch]):
+        if answer := answer_of(queue, cell, require, records[cell.patch]):
             fresh[cell.key] = answer
     return Plan(
         runners_sha256=fleet.sha256,
@@ -176,56 +325,44 @@ def make_plan(
 
 
 def _cells(
-    queue: Queue, names: Sequence[str], runners: Runners, chosen: Runners
+    queue: Queue, names: Iterable[str], runners: Runners, chosen: Runners
 ) -> tuple[list[PlannedCell], list[OpenCell]]:
     """Return the cells that the chosen runners can run, and the cells that no runner can run."""
     planned, lacking = [], []
-    all_offers, offers = _offers(runners), _offers(chosen)
+    offers = {(each.kind, *offer) for each in runners.sets for offer in each.offers}
+    own = {(each.kind, *offer) for each in chosen.sets for offer in each.offers}
     for name in names:
         for (kind, target), require in demands(queue.specs[name]).items():
-            versions = [rocm for rocm in runners.versions if (kind, target, rocm) in all_offers]
+            versions = [rocm for rocm in runners.versions if (kind, target, rocm) in offers]
             planned += [
                 PlannedCell(kind=kind, patch=name, target=target, rocm=rocm, require=require)
                 for rocm in versions
-                if (kind, target, rocm) in offers
+                if (kind, target, rocm) in own
             ]
             missing = [rocm for rocm in runners.versions if rocm not in versions]
             does = "compiles for" if kind == "compile" else "has"
             for rocm in missing if versions else [""]:
                 reason = f"no runner {does} {target}" + (f" with ROCm {rocm}" if rocm else "")
-                lacking.append(
-                    OpenCell(kind=kind, patch=name, target=target, rocm=rocm, reason=reason)
-                )
+                cell = OpenCell(kind=kind, patch=name, target=target, rocm=rocm, reason=reason)
+                lacking.append(cell)
     return planned, lacking
 
 
-def _offers(runners: Runners) -> set[tuple[Kind, str, str]]:
-    return {(each.kind, *offer) for each in runners.sets for offer in each.offers}
-
-
-def _answer(
+def answer_of(
     queue: Queue, cell: CellName, require: Sequence[str], records: Iterable[Record]
 ) -> FreshCell | None:
     """Return a cell as answered by a patch's records; a record of a failure goes first."""
-    answers = [
-        (outcome, record)
-        for record in records
-        if (outcome := record_outcome(record, require, cell.rocm))
-    ]
-    if not answers:
-        return None
-    outcome, record = min(answers, key=lambda answer: answer[0] is not Outcome.FAILED)
-    return FreshCell(
-        kind=cell.kind,
-        patch=cell.patch,
-        target=cell.target,
-        rocm=cell.rocm,
-        record=record.path.relative_to(queue.folder).as_posix(),
-        passed=outcome is Outcome.PASSED,
-    )
+    answers: list[FreshCell] = []
+    for record in records:
+        if outcome := _outcome(record, require, cell.rocm):
+            path = record.path.relative_to(queue.folder).as_posix()
+            passed = outcome is Outcome.PASSED
+            names = cell.model_dump(include=CELL)
+            answers.append(FreshCell(**names, record=path, passed=passed))
+    return min(answers, key=lambda answer: answer.passed, default=None)
 
 
-def record_outcome(record: Record, require: Iterable[str], rocm: str) -> Outcome | None:
+def _outcome(record: Record, require: Iterable[str], rocm: str) -> Outcome | None:
     """Return the outcome that a record shows for stages under a ROCm version; None: no outcome."""
     if record.state is not State.FRESH or record.statement is None:
         return None
@@ -241,59 +378,41 @@ def record_outcome(record: Record, require: Iterable[str], rocm: str) -> Outcome
     return Outcome.PASSED if all(each == {Outcome.PASSED} for each in outcomes) else None
 
 
-def _jobs(queue: Queue, chosen: Runners, cells: Sequence[PlannedCell]) -> list[CiJob]:
+def _jobs(queue: Queue, chosen: Runners, cells: Iterable[PlannedCell]) -> list[CiJob]:
     """Give each cell to the first set of runners that offers the cell; pack patches into jobs."""
-    groups: dict[_Group, list[list[PlannedCell]]] = {}
     own = {(each.kind, *offer): each for each in reversed(chosen.sets) for offer in each.offers}
     patches: dict[tuple[str, str, str], list[PlannedCell]] = {}
-    for cell in cells:
+    # Sort by pin: a runner fetches a pin once for all patches of a job.
+    for cell in sorted(cells, key=lambda cell: queue.specs[cell.patch].pin):
         runners = own[cell.kind, cell.target, cell.rocm]
         patches.setdefault((runners.name, cell.rocm, cell.patch), []).append(cell)
-    # Sort by pin: a runner fetches a pin once for all patches of a job.
-    for (name, rocm, _), found in sorted(
-        patches.items(), key=lambda item: queue.specs[item[0][2]].pin
-    ):
+    #: The patches of a set of runners and a ROCm version that have the same demands.
+    groups: dict[tuple[str, str, tuple[str, ...]], list[list[PlannedCell]]] = {}
+    for (name, rocm, _), found in patches.items():
         require = tuple(need for cell in found for need in cell.require)
         groups.setdefault((name, rocm, require), []).append(found)
-    size = _PATCHES
-    while (packs := _packed(groups, size)) and len(packs) > MOST_JOBS:
-        size *= 2
-        if size > len(queue.specs) * 2:
-            raise QueueError(
-                f"these are {len(packs)} jobs, and a run has at most {MOST_JOBS}",
-                hint="name fewer patches, or plan some sets only (--on SET)",
-            )
     sets = {each.name: each for each in chosen.sets}
     numbers = Counter[str]()
     jobs = []
-    for (name, rocm, _), pack in packs:
+    for (name, rocm, _), group in groups.items():
         runners = sets[name]
         image = next(image for image in runners.rocm if image.version == rocm)
         stem = f"{runners.target}-{name}-rocm{rocm}" if runners.target else f"compile-rocm{rocm}"
-        numbers[stem] += 1
-        jobs.append(
-            CiJob(
-                id=f"{stem}-{numbers[stem]}",
-                kind=runners.kind,
-                runners=name,
-                labels=runners.labels,
-                target=runners.target,
-                rocm=rocm,
-                image=image.image,
-                flags=image.flags,
-                minutes=runners.minutes_limit,
-                cells=tuple(cell for patch in pack for cell in patch),
+        for start in range(0, len(group), _PATCHES):
+            numbers[stem] += 1
+            pack = group[start : start + _PATCHES]
+            jobs.append(
+                CiJob(
+                    id=f"{stem}-{numbers[stem]}",
+                    kind=runners.kind,
+                    runners=name,
+                    labels=runners.labels,
+                    target=runners.target,
+                    rocm=rocm,
+                    image=image.image,
+                    flags=image.flags,
+                    minutes=runners.minutes_limit,
+                    cells=tuple(cell for patch in pack for cell in patch),
+                )
             )
-        )
     return sorted(jobs, key=lambda job: job.kind)
-
-
-def _packed(
-    groups: dict[_Group, list[list[PlannedCell]]], size: int
-) -> list[tuple[_Group, list[list[PlannedCell]]]]:
-    """Cut each group of patches into packs of at most `size` patches."""
-    return [
-        (group, patches[start : start + size])
-        for group, patches in groups.items()
-        for start in range(0, len(patches), size)
-    ]

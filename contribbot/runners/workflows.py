@@ -15,7 +15,7 @@ from contribbot.git.repository import ask_git
 from contribbot.model.base import Model
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
-from contribbot.runners.fleet import load_fleet
+from contribbot.runners.plan import load_fleet
 
 
 class Workflow(Model):

@@ -23,9 +23,7 @@ from tests.conftest import Program, Ran, dig
 from tests.github.handle import GitHub
 from tests.github.state import Repository, User
 from tests.github.state_actions import (
-    Artifact,
     Run,
-    RunJob,
     Storage,
     actions_of,
     add_job,
@@ -99,19 +97,16 @@ class Home:
         """Return a job of the plan."""
         return next(each for each in self.plan.jobs if each.id == name)
 
-    def about(self, job: str) -> Json:
-        """Return what a record says of the run."""
-        return {"run_id": self.run.id, "attempt": self.run.attempt, "job": job,
-                "repository": REPOSITORY, "commit": self.run.head_sha}  # fmt: skip
-
     def record(self, job: str, name: str = "area", **how: object) -> tuple[str, Json]:
         """Return a record that a runner of a job would have sent, and its path there."""
         target = "" if job.startswith("compile") else self.job(job).target
         path, text = self._elsewhere(name, {"target": target, **how})
         document: Json = json.loads(text)
-        told = details(document)
-        told["run"] = self.about(job)
-        told["container"] = {"image": self.job(job).image, "flags": list(self.job(job).flags)}
+        details(document).update(
+            run={"run_id": self.run.id, "attempt": self.run.attempt, "job": job,
+                 "repository": REPOSITORY, "commit": self.run.head_sha},
+            container={"image": self.job(job).image, "flags": list(self.job(job).flags)},
+        )  # fmt: skip
         return f"{name}/{path.name}", document
 
     def _elsewhere(self, name: str, how: Mapping[str, object]) -> tuple[Path, bytes]:
@@ -135,7 +130,7 @@ class Home:
             found[path] = sealed(document)
         return found
 
-    def at_fault(self, job: str, said: str = "no answer for 60 s") -> dict[str, bytes]:
+    def at_fault(self, job: str) -> dict[str, bytes]:
         """Return what a job sends whose GPU hung at every check."""
         found = {}
         for name in self.job(job).patches:
@@ -145,39 +140,31 @@ class Home:
             for each in stages:
                 assert isinstance(each, dict)
                 if each["stage"] == "reproduce":
-                    each["runner_fault"] = {"kind": "gpu-hung", "said": said}
+                    each["runner_fault"] = {"kind": "gpu-hung", "said": "no answer for 60 s"}
             found[path] = sealed(document)
         return found
 
     def send(
         self, job: str, files: Mapping[str, bytes] | None = None, conclusion: str = "success"
-    ) -> Artifact:
+    ) -> None:
         """Let a job send its artifact and end."""
         content = packed(self.files(job) if files is None else files)
         with self.github.state.lock:
-            each = upload(self.github.state, self.run, f"contribbot-{job}", content)
+            upload(self.github.state, self.run, f"contribbot-{job}", content)
             self.end(job, conclusion)
-        return each
 
-    def end(self, job: str, conclusion: str, seconds: int = 60) -> None:
-        """Let a job end."""
-        end_job(self.github.state, self.ghost(job), conclusion, seconds=seconds)
-
-    def ghost(self, job: str) -> RunJob:
-        """Return a job as GitHub has it: its last try."""
-        return next(each for each in reversed(self.run.jobs) if each.name == job)
+    def end(self, name: str, conclusion: str) -> None:
+        """Let a job end: its last try, as GitHub has it."""
+        job = next(each for each in reversed(self.run.jobs) if each.name == name)
+        end_job(self.github.state, job, conclusion, seconds=60)
 
     def add_job(self, name: str, conclusion: str) -> None:
         """Add a job that has ended."""
         end_job(self.github.state, add_job(self.github.state, self.run, name), conclusion)
 
-    def finish(self, conclusion: str = "success") -> None:
-        """Let the run end."""
-        self.run.status, self.run.conclusion = "completed", conclusion
-
     def collect(self, *args: str | Path) -> Ran:
         """Run `contribbot runners collect` on the run, which is over."""
-        self.finish()
+        self.run.status, self.run.conclusion = "completed", "success"
         return self.command("collect", str(self.run.id), *args)
 
     def collected(self, *args: str | Path) -> Collected:

@@ -10,7 +10,7 @@ import pytest
 from contribbot.errors import ExitCode
 from contribbot.github.auth import find_server
 from contribbot.model.evidence import Outcome
-from contribbot.runners.actions import ArtifactError, gh_denial, repository_of, unpacked
+from contribbot.runners.actions import gh_denial, repository_of
 from contribbot.runners.collect import CellState
 from contribbot.verify.evidence import State, read_records
 from tests.github.handle import GitHub
@@ -84,41 +84,32 @@ def test_a_runners_fault_is_no_patchs(home: Home) -> None:
     assert said.out.splitlines()[-1].endswith("runners failed, and no patch did")
 
 
-def other_run(document: Json) -> None:
-    details(document)["run"] = None
-
-
-def other_image(document: Json) -> None:
-    details(document)["container"] = None
-
-
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("machine", "change", "said"),
     [
-        (other_run, f"it is not of job {RAN} of run"),
-        (other_image, "its container is not the plan's: none"),
-        (lambda document: document.update(subject=[]), "tampered: "),
+        ({}, lambda document: details(document).update(run=None), f"is not of job {RAN} of run"),
+        ({}, lambda document: details(document).update(container=None), "is not the plan's: none"),
+        ({}, lambda document: document.update(subject=[]), "tampered: "),
+        ({"rocm": "6.4.0"}, None, "it was made with ROCm 6.4.0, and the plan has 7.1"),
     ],
 )
 def test_a_record_of_something_else_is_refused(
-    home: Home, change: Callable[[Json], None], said: str
+    home: Home, machine: dict[str, str], change: Callable[[Json], None] | None, said: str
 ) -> None:
-    path, document = home.record(RAN)
-    change(document)
-    home.send(RAN, {path: sealed(document)})
+    path, document = home.record(RAN, **machine)
+    if change:
+        change(document)
+    home.send(RAN, {path: sealed(document), "../up.json": b"{}"})
     found = home.collected()
     assert states(found)["gpu area gfx942"] is CellState.REFUSED
     assert said in why(found)
+    assert any("'../up.json' is no record" in note for note in found.notes)
     assert home.evidence() == []
 
 
-@pytest.mark.parametrize("machine", [{"target": "gfx90a"}, {"rocm": "6.4.0"}])
-def test_a_record_of_another_machine_proves_nothing(home: Home, machine: dict[str, str]) -> None:
-    path, document = home.record(RAN, **machine)
-    home.send(RAN, {path: sealed(document), "../up.json": b"{}"})
-    found = home.collected()
-    assert states(found)["gpu area gfx942"] in {CellState.REFUSED, CellState.INCOMPLETE}
-    assert any("'../up.json' is no record" in note for note in found.notes)
+def test_a_record_of_another_gpu_proves_nothing(home: Home) -> None:
+    home.send(RAN, home.files(RAN, target="gfx90a"))
+    assert states(home.collected())["gpu area gfx942"] is CellState.INCOMPLETE
 
 
 def test_gh_decides_where_the_run_attested(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,35 +145,30 @@ def test_gh_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_job_that_was_killed_between_patches(ranged: Ranged, github: GitHub) -> None:
+def test_each_cell_has_a_state(ranged: Ranged, github: GitHub) -> None:
+    """A job was killed between patches; a cell has no runner; a record answers others."""
     ranged.patch("second")
+    ranged.patch("third")
+    ranged.patch("wide", CHECKS.replace("gfx942", "gfx950"))
+    kept = ranged.record("third", outcomes=FAILED)
     with Storage().running() as storage:
         home = make_home(ranged, github, storage)
         home.begin()
+        home.send(COMPILED)
         files = home.files(RAN)
         del files[next(name for name in files if name.startswith("second/"))]
         home.send(RAN, files, "cancelled")
-        found = states(home.collected())
-        assert found["gpu area gfx942"] is CellState.PROVED
-        assert found["gpu second gfx942"] is CellState.MISSING
-
-
-def test_what_has_no_runner_and_what_is_fresh(ranged: Ranged, github: GitHub) -> None:
-    ranged.patch("wide", CHECKS.replace("gfx942", "gfx950"))
-    kept = ranged.record("area", outcomes=FAILED)
-    with Storage().running() as storage:
-        home = make_home(ranged, github, storage)
-        home.begin()
-        assert home.plan.jobs == ()
         found = home.collected()
         assert states(found) == {
-            "compile area gfx942": CellState.PROVED, "gpu area gfx942": CellState.REFUTED,
+            **{f"compile {name} gfx942": CellState.PROVED for name in ("area", "second", "third")},
+            "gpu area gfx942": CellState.PROVED, "gpu second gfx942": CellState.MISSING,
+            "gpu third gfx942": CellState.REFUTED,
             "compile wide gfx950": CellState.OPEN, "gpu wide gfx950": CellState.OPEN,
         }  # fmt: skip
         assert not found.complete
         # The plan's word counts for nothing without the record.
         kept.unlink()
-        assert states(home.collected())["compile area gfx942"] is CellState.INCOMPLETE
+        assert states(home.collected())["compile third gfx942"] is CellState.INCOMPLETE
 
 
 def test_which_record_stays(home: Home) -> None:
@@ -214,29 +200,22 @@ def test_the_queue_has_moved_on(home: Home) -> None:
     assert home.evidence() == []
 
 
-def test_a_plan_of_other_runners_or_none(home: Home) -> None:
+def test_a_run_that_cannot_be_collected(home: Home) -> None:
+    (plan,) = home.run.artifacts
     home.ranged.put(MI300 + HOSTED + "\n# More.\n")
     said = home.collect()
     assert said.code == ExitCode.USAGE
     assert "its plan: it was made with another runners.toml; see how" in said.err
-    home.ranged.put(MI300 + HOSTED)
-    (each,) = home.run.artifacts
     home.run.artifacts = []
     assert "its plan: no such artifact" in home.collect().err
-    each.stored = packed({"plan.json": b"[]"})
-    home.run.artifacts = [each]
-    assert "its plan: : Input should be an object" in home.collect().err
-
-
-def test_a_run_that_does_not_count(home: Home) -> None:
+    home.run.artifacts = [plan]
+    plan.stored = packed({"plan.json": b"[]"})
+    assert "its plan: 1 validation error for Plan" in home.collect().err
+    plan.stored = b"PK\x05\x06 no"
+    assert "its plan: not a sound zip" in home.collect().err
     assert "run 7 of example/queue: no such run" in home.command("collect", "7").err
     home.run.path = ".github/workflows/rebase.yml"
-    assert "is one of '.github/workflows/rebase.yml', not of verify.yml" in home.collect().err
-
-
-def test_an_artifact_that_is_no_zip() -> None:
-    with pytest.raises(ArtifactError, match="not a sound zip"):
-        unpacked(b"PK\x05\x06 no")
+    assert "is one of '.github/workflows/rebase.yml'" in home.collect().err
 
 
 @pytest.mark.parametrize(

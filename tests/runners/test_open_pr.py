@@ -12,7 +12,6 @@ from tests.contribute.flow import Person
 from tests.contribute.gatetoy import Proved, edit, make_table
 from tests.github.handle import GitHub
 from tests.runners.acting import RUNNERS, Act, Acted, put_under_act, requirements
-from tests.toy import git
 
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 
@@ -23,12 +22,11 @@ class Desk:
     def __init__(self, person: Person, act: Act, token: str) -> None:
         self.person, self.act, self.token = person, act, token
 
-    def __call__(self, patches: str, token: str | None = None) -> Acted:
+    def __call__(self, patches: str) -> Acted:
         base = self.person.table.github.base
-        secret = self.token if token is None else token
         return self.act(
             "workflow_dispatch", "open-pr.yml", "--input", f"patches={patches}",
-            "--secret", f"CONTRIBBOT_FORK_TOKEN={secret}",
+            "--secret", f"CONTRIBBOT_FORK_TOKEN={self.token}",
             GITHUB_API_URL=base, GITHUB_SERVER_URL=base,
         )  # fmt: skip
 
@@ -81,15 +79,3 @@ def test_a_branch_and_a_page_and_a_journal(desk: Desk) -> None:
     assert journal
     assert LONG.encode() in kept["handoff/area.md"]
     assert desk.token.encode() not in b"".join(kept.values())
-
-
-@pytest.mark.slow
-def test_nothing_is_pushed_that_is_not_proved(desk: Desk) -> None:
-    """The record was committed once, and is not there any more."""
-    git(desk.act.queue, "rm", "-r", "-q", "evidence")
-    git(desk.act.queue, "commit", "-q", "-m", "No record")
-    ran = desk("area")
-    assert ran.code == 1, ran.said
-    assert "area: no fresh evidence" in ran.said
-    assert desk.token not in ran.said
-    assert desk.writes() == []

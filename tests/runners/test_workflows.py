@@ -125,6 +125,14 @@ def test_a_workflow_starts_with_nothing_and_not_for_strangers() -> None:
     assert len(commits) == len({each.partition("@")[0] for each in commits})
 
 
+def test_only_the_main_branch_speaks_for_the_queue() -> None:
+    main = "github.ref == format('refs/heads/{0}', github.event.repository.default_branch)"
+    guards = {name: " ".join(str(job.get("if", "")).split()) for name, job in ALL_JOBS}
+    assert guards["open-pr/open"] == main
+    # A schedule's event names no repository; it runs on the main branch alone.
+    assert guards["rebase/look"] == f"github.event_name == 'schedule' || {main}"
+
+
 def test_what_verify_takes_and_what_a_push_ends() -> None:
     (verify,) = (parsed(path) for path in WORKFLOWS if path.stem == "verify")
     inputs = table(table(table(verify["on"])["workflow_dispatch"])["inputs"])

@@ -9,7 +9,7 @@ import pytest
 
 from contribbot.errors import QueueError
 from contribbot.queue.load import load_queue
-from contribbot.runners.fleet import Runners, load_fleet
+from contribbot.runners.plan import Runners, load_fleet
 from tests.conftest import Program
 
 from .conftest import Kit
