@@ -151,9 +151,7 @@ def test_a_queue_that_is_not_in_git_does_without(toy: Toy, program: Program) -> 
     toy.put_patch()
     toy.put_patch("other")
     toy.put_queue(["area", "other"])
-    note = "operations and versions are not logged: the queue is in no git repository\n"
-    assert program("queue", "reorder", "area").err == note
-    assert not program("queue", "mv", "area", "plane").err
+    assert program("queue", "reorder", "area").code == 0
     for command in (("undo",), ("queue", "log")):
         ran = program(*command)
         assert (ran.code, "the queue is in no git repository" in ran.err) == (2, True)

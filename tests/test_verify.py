@@ -283,22 +283,6 @@ def test_a_patch_is_verified_on_top_of_what_it_depends_on(toy: Toy, program: Pro
     assert ran.report().base_commit != toy.commit
 
 
-def test_a_step_summary_shows_what_a_check_says_as_text(
-    toy: Toy, program: Program, tmp_path: Path
-) -> None:
-    put(toy, "def test_it():\n    raise AssertionError('<b>|x|</b> \\x1b[31m @you')\n")
-    summary = tmp_path / "summary.md"
-
-    ran = program("verify", "area", GITHUB_STEP_SUMMARY=str(summary))
-
-    assert ran.code == 1
-    assert "\x1b" not in ran.out
-    text = summary.read_text()
-    assert "<b>" not in text
-    assert "&lt;b>\\|x\\|&lt;/b>" in text
-    assert "@you" not in text
-
-
 def test_a_conflict_shows_the_three_sides(area: Toy, program: Program) -> None:
     patch = area.queue / "patches/area/0001-change.patch"
     patch.write_text(patch.read_text().replace("-    return width + height", "-    return sum(x)"))

@@ -10,8 +10,6 @@ from contribbot.cli import command as cli
 from contribbot.cli.render import Block, Code, count
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, worktree
-from contribbot.queue.load import Queue
-from contribbot.queue.operations import OperationLog
 from contribbot.queue.range_diff import read_range
 from contribbot.queue.refresh import Objection, Refreshed
 from contribbot.queue.refresh import refresh as save
@@ -68,16 +66,7 @@ def refresh(
     name = cli.name_of(patch) if patch else tree.state.key if tree else ""
     with cli.live_lines() as lines:
         done = save(queue, name, force=force, progress=lines.download())
-    return cli.Reply(done, refresh_lines(done), int(bool(done.refused)), unlogged(queue))
-
-
-def unlogged(queue: Queue) -> list[Block]:
-    """Return, once for a queue outside git, the note that its operations are not logged."""
-    marker = queue.local / "not-in-git"
-    if marker.exists() or OperationLog.find(queue.folder) is not None:
-        return []
-    marker.touch()
-    return ["operations and versions are not logged: the queue is in no git repository"]
+    return cli.Reply(done, refresh_lines(done), int(bool(done.refused)))
 
 
 @cli.command("undo rmsnorm v1")

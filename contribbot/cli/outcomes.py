@@ -12,7 +12,6 @@ from contribbot.cli.render import (
     Code,
     StateText,
     Table,
-    append_markdown,
     conflict_blocks,
     count,
     indented,
@@ -260,17 +259,6 @@ def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
     if output.place is not None:
         parts.append(f"at {place_of(output.place)}")
     return where + ", ".join(parts)
-
-
-def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
-    """Add a table of outcomes for each patch to the step summary of GitHub Actions."""
-    head = ("stage", "target", "outcome", "time", "seen")
-    for report in reports:
-        rows = [
-            (row.stage, row.target, str(row.outcome), _time_of([row]), row.reason)
-            for row in report.stages
-        ]
-        append_markdown(path, verdict_line(report), head, rows, ())
 
 
 def detail_blocks(result: StageResult) -> list[Block]:

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from contribbot.cli import command as cli
-from contribbot.cli.edit import unlogged
 from contribbot.cli.refusal import current_settings, echo
 from contribbot.cli.render import Block, Code, Table, conflict_blocks, count
 from contribbot.errors import UsageError
@@ -18,7 +17,6 @@ from contribbot.model.base import Model
 from contribbot.model.history import Event
 from contribbot.queue import arrange, exchange, history
 from contribbot.queue.exchange import Export
-from contribbot.queue.load import Queue
 from contribbot.queue.operations import Operation, OperationList, OperationLog
 from contribbot.queue.range_diff import range_diff, read_range
 
@@ -58,8 +56,8 @@ def export_lines(done: Export) -> list[Block]:
     return [*lines]
 
 
-def _arranged(queue: Queue, done: arrange.Arranged) -> cli.Reply:
-    return cli.Reply(done, [done.done, f"order: {', '.join(done.order)}"], notes=unlogged(queue))
+def _arranged(done: arrange.Arranged) -> cli.Reply:
+    return cli.Reply(done, [done.done, f"order: {', '.join(done.order)}"])
 
 
 @cli.command("queue reorder rmsnorm --before hipify-path")
@@ -80,14 +78,14 @@ def reorder(
         raise UsageError("--before and --after do not go together", hint="leave one out")
     queue, name = cli.open_patch(patch)
     done = arrange.reorder(queue, name, other=before or after, before=bool(before))
-    return _arranged(queue, done)
+    return _arranged(done)
 
 
 @cli.command("queue mv rmsnorm aiter-layout")
 def mv(patch: cli.PatchArgument, name: cli.NameArgument) -> cli.Reply:
     """Rename a patch. Its history moves with it; its records keep the old name there."""
     queue, old = cli.open_patch(patch)
-    return _arranged(queue, arrange.rename(queue, old, name))
+    return _arranged(arrange.rename(queue, old, name))
 
 
 @cli.command("queue fold fixup rmsnorm")
@@ -101,7 +99,7 @@ def fold(
     queue, name = cli.open_patch(patch)
     with cli.live_lines() as lines:
         done = arrange.fold(queue, name, into, progress=lines.download())
-    return _arranged(queue, done)
+    return _arranged(done)
 
 
 @cli.command("queue split rmsnorm rmsnorm-tests test/registered")
@@ -121,7 +119,7 @@ def split(
         done = arrange.split(
             queue, lower, name, paths=paths or (), start=start or 0, progress=lines.download()
         )
-    return _arranged(queue, done)
+    return _arranged(done)
 
 
 @cli.command("queue log rmsnorm")

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from contribbot.markdown import plain
 from contribbot.model.evidence import target_order
 from contribbot.model.lifecycle import ConflictSide
 
@@ -195,17 +194,6 @@ def summary_of(targets: Iterable[str]) -> str:
         for kind, group in groups.items()
     ]
     return ", ".join(itertools.chain.from_iterable(named))
-
-
-def append_markdown(
-    path: Path, title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
-) -> None:
-    """Add a title, a table and a list of notes to the step summary of GitHub Actions."""
-    lines = [f"### {plain(title)}", ""]
-    table = [head, ["---"] * len(head), *([*map(plain, row)] for row in rows)]
-    lines += [f"| {' | '.join(row)} |" for row in table] if rows else []
-    with path.open("a", encoding="utf-8") as file:
-        file.write("\n".join([*lines, "", *(f"- {plain(note)}" for note in notes), ""]))
 
 
 def conflict_blocks(sides: Iterable[ConflictSide], base: str = "the pin") -> Iterator[Block]:

@@ -13,7 +13,7 @@ import typer
 
 from contribbot.cli import command as cli
 from contribbot.cli.refusal import current_settings
-from contribbot.cli.render import Block, Table, append_markdown, count
+from contribbot.cli.render import Block, Table, count
 from contribbot.errors import ExitCode, UsageError, first_of
 from contribbot.files import write_named
 from contribbot.markdown import line_of
@@ -108,10 +108,6 @@ def collect(
 ) -> cli.Reply:
     """Fetch the records of a run of verify.yml, check them, and keep the good ones."""
     collected = collect_run(cli.open_queue(), run)
-    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        head = ("patch", "target", "ROCm", "outcome", "why")
-        rows, notes = _grid(collected.cells), _notes(collected)
-        append_markdown(Path(summary), closing(collected), head, rows, notes)
     return cli.Reply(collected, collect_lines(collected), collected.exit_code)
 
 

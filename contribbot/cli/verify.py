@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from contribbot.cli import command as cli
-from contribbot.cli.outcomes import append_summary, closing_blocks
+from contribbot.cli.outcomes import closing_blocks
 from contribbot.cli.refusal import current_settings
 from contribbot.errors import UsageError
 from contribbot.model.evidence import VerifyReport
@@ -38,7 +37,7 @@ def verify(
     evidence: Annotated[
         Path | None, cli.option("DIR", "Where records go.", default="evidence/")
     ] = None,
-) -> int:
+) -> cli.Reply:
     """Test patches: checks fail without them and pass with them, or it says what could not run.
 
     check: shows; verify: records, with the run without the change that a proof needs.
@@ -57,8 +56,5 @@ def verify(
     blocks = closing_blocks(done.reports, done.records, required)
     report = VerifyReport(patches=tuple(done.reports))
     # With --json, the lines go to standard error, for a person who watches.
-    reply = cli.Reply(report, blocks, exit_code(done.reports, required), blocks if as_json else ())
-    code = reply.print(as_json=as_json)
-    if step_summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        append_summary(Path(step_summary), done.reports)
-    return code
+    code = exit_code(done.reports, required)
+    return cli.Reply(report, blocks, code, blocks if as_json else ())

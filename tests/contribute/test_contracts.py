@@ -59,7 +59,7 @@ VARIABLES: Final = (
     "CONTRIBBOT_CACHE", "CONTRIBBOT_CONTAINER_FLAGS", "CONTRIBBOT_EXTENSION",
     "CONTRIBBOT_IMAGE", "CONTRIBBOT_NUMERICS", "CONTRIBBOT_SANDBOX", "CONTRIBBOT_TREE",
     "GITHUB_API_URL", "GITHUB_OUTPUT", "GITHUB_REPOSITORY", "GITHUB_SERVER_URL",
-    "GITHUB_STEP_SUMMARY", "GITHUB_TOKEN",
+    "GITHUB_TOKEN",
 )  # fmt: skip
 #: Names that depend on the case and not on the contract.
 _CASES: Final = re.compile(r"^(?:[0-9a-f]{12,64}|.*[/.].*|[0-9]+|gfx[0-9a-f]+)$")
