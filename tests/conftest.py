@@ -137,7 +137,6 @@ def _nothing_leaks(
         "CI",
         "COLUMNS",
         "GITHUB_ACTIONS",
-        "GITHUB_STEP_SUMMARY",
         "GITHUB_TOKEN",
         "NO_COLOR",
         "XDG_CACHE_HOME",
