@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from contribbot.queue.history import versions
 from contribbot.queue.load import load_queue
-from contribbot.queue.operations import OperationLog
-from contribbot.queue.transaction import transaction
+from contribbot.queue.transaction import OperationLog, transaction
 from tests.conftest import Program, dig
 from tests.lifetoy import snapshot
 from tests.test_refresh import AREA_FILE, CUBE, put_series, series
@@ -162,41 +157,6 @@ def test_before_the_first_operation_there_is_nothing_to_undo(program: Program) -
     ran = program("undo")
     assert (ran.code, "no operation is logged yet" in ran.err) == (2, True)
     assert program("queue", "log").out == "no operation is logged yet\n"
-
-
-KILLED = """
-import os, shutil, signal, sys
-from pathlib import Path
-from contribbot.queue.transaction import transaction
-move = shutil.move
-def third(source, place, count=[]):
-    if len(count) > 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    count.append(place)
-    move(source, place)
-shutil.move = third
-stated = Path("patches/area/patch.toml").read_bytes().replace(b"Multiply the sides", b"Other words")
-with transaction(Path.cwd(), "some files") as change:
-    change.write("patches/queue.toml", b"# Mine.\\n" + Path("patches/queue.toml").read_bytes())
-    change.write("history/area/retired/patch.toml", b"new")
-    change.write("patches/area/patch.toml", stated)
-    change.delete("patches/readme/0001-change.patch")
-"""
-
-
-def test_a_change_that_was_killed_midway_is_finished_and_can_be_taken_back(
-    queue: Toy, program: Program
-) -> None:
-    before = files(queue)
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED], cwd=queue.queue, env=dict(os.environ), check=False
-    )
-    assert (done.returncode, files(queue) == before) == (-signal.SIGKILL, False)
-    assert "Other words" in program("queue", "list").out
-    assert (queue.queue / "history/area/retired/patch.toml").read_bytes() == b"new"
-    assert not [*queue.queue.glob("patches/readme/*.patch")]
-    assert program("undo").out.startswith("taken back: some files (")
-    assert files(queue) == before
 
 
 def test_each_work_tree_and_each_queue_of_a_repository_has_its_log(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.errors import NoSpaceError, QueueError
+from contribbot.errors import MachineError, NoSpaceError, QueueError
 from contribbot.model.patch import PatchSpec
 from contribbot.queue import load
 from contribbot.queue.arrange import rename
@@ -237,9 +237,7 @@ def test_a_folder_that_may_not_be_written_is_named(open_queue: Path) -> None:
         (patch, ["patches/one/patch.toml"]),
         (patch / "checks", ["patches/one/checks/test_red.py", "patches/one/patch.toml"]),
         (patch.parent, ["patches/queue.toml", "patches/one/patch.toml"]),
-        (open_queue / ".contribbot", ["patches/one/patch.toml"]),
     ):
-        closed.mkdir(exist_ok=True)
         mode = stat.S_IMODE(closed.stat().st_mode)
         before = tree(open_queue / "patches")
         closed.chmod(0o555)
@@ -291,18 +289,10 @@ def test_a_reader_beside_a_writer_never_sees_half_of_a_change(
     assert list(load_queue(area.queue).specs) == ["x1"]
 
 
-def test_what_killed_runs_left_is_swept(queue: Path) -> None:
-    left = queue / ".contribbot" / "change" / "new"
-    left.mkdir(parents=True)
-    (left / "file").write_text("x")
-    write_all(queue, {"patches/one/patch.toml": b"new\n"})
-    assert_nothing_is_left(queue)
-
-
 def test_a_folder_where_a_file_belongs_is_named(queue: Path) -> None:
     before = tree(queue / "patches")
     with pytest.raises(QueueError, match="a folder, where a file belongs"):
         write_all(queue, {"patches/one": b""})
-    with pytest.raises(QueueError, match="a file, where a folder belongs"):
+    with pytest.raises(MachineError, match="File exists"):
         write_all(queue, {"patches/queue.toml": b"x", "patches/one/patch.toml/x": b""})
     assert tree(queue / "patches") == before

@@ -17,8 +17,9 @@ from contribbot.model.base import Model
 from contribbot.model.history import Event
 from contribbot.queue import arrange, exchange, history
 from contribbot.queue.exchange import Export
-from contribbot.queue.operations import Operation, OperationList, OperationLog
+from contribbot.queue.load import Queue
 from contribbot.queue.range_diff import range_diff, read_range
+from contribbot.queue.transaction import Operation, OperationList, OperationLog
 
 
 @cli.command("queue export rmsnorm --output rmsnorm.mbox")

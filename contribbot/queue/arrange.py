@@ -16,7 +16,6 @@ from contribbot.model.patch import Patch, PatchFile, PatchSpec
 from contribbot.queue import history
 from contribbot.queue.load import Queue, complete_order, load_queue, no_such_patch
 from contribbot.queue.new import Wish, add, check_new_name, settle
-from contribbot.queue.operations import OperationLog
 from contribbot.queue.refresh import (
     Refreshed,
     declared_paths,
@@ -26,7 +25,7 @@ from contribbot.queue.refresh import (
 )
 from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin
 from contribbot.queue.toml_edit import set_order, set_patch
-from contribbot.queue.transaction import Transaction, hold_queue, transaction
+from contribbot.queue.transaction import OperationLog, Transaction, hold_queue, transaction
 from contribbot.queue.worktree import find_tree
 from contribbot.run_folder import run_folder
 

@@ -34,8 +34,7 @@ from contribbot.model.history import (
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue, no_such_patch
-from contribbot.queue.operations import OperationLog
-from contribbot.queue.transaction import Transaction, transaction
+from contribbot.queue.transaction import OperationLog, Transaction, transaction
 
 #: The order of outcomes in a summary: the first of the list wins.
 _WORST_FIRST: Final = (Outcome.FAILED, Outcome.UNAVAILABLE, Outcome.PASSED, Outcome.SKIPPED)

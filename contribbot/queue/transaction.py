@@ -1,34 +1,245 @@
-"""Change files of a queue: lock, write all to a stage, rename into place, log the operation.
-
-If a crash stops a change between two renames, the next process with the lock finishes it.
-"""
+"""Change files of a queue together, and log each operation on a ref of the queue's git."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
+import hashlib
 import os
-import shutil
+import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
-from contribbot.errors import ContribbotError, MachineError, NoSpaceError, QueueError
+from contribbot import process
+from contribbot.errors import (
+    CommandError,
+    ContribbotError,
+    MachineError,
+    NoSpaceError,
+    QueueError,
+    UsageError,
+)
 from contribbot.files import lock
-from contribbot.model.patch import PatchFile
-from contribbot.process import remove_tree
-from contribbot.queue.operations import OperationLog
+from contribbot.git.patch_format import raw_changes
+from contribbot.git.repository import NOTHING, Store, git_environment, quoted
+from contribbot.model.base import Model
+from contribbot.model.patch import PatchFile, digest_of
 
 T = TypeVar("T")
 
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-#: The folder of a completely written change, and the file in this folder that lists the paths.
-_STAGE: Final = ".contribbot/change"
-_PLAN: Final = "change.json"
+#: A ref under `refs/worktree`, so that each work tree of the repository has its own log.
+_REF: Final = "refs/worktree/contribbot/queue"
+_CACHES: Final = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
+_JOURNAL: Final = re.compile(r"history/[^/]+/journal\.jsonl")
+_FORMAT: Final = "%x1e%H%x1f%P%x1f%at%x1f%s%x1f%(trailers:key=Kind,valueonly,separator=)%x1f"
+_WITHOUT_GIT: Final = "git init there; from then on each operation is logged"
+
+#: A commit's kind: the state before an operation, after one, or with a version's files.
+Kind = Literal["state", "operation", "version"]
+_KINDS: Final[dict[str, Kind]] = {"state": "state", "version": "version"}
+
+
+class Operation(Model):
+    """A line of `queue log`: an operation of contribbot, or changes made by hand."""
+
+    commit: str
+    time: datetime
+    summary: str
+    #: The patches in whose folders the operation changed a file.
+    patches: tuple[str, ...] = ()
+
+
+class OperationList(Model):
+    """The JSON document of `queue log`: the operations, newest first."""
+
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """The file contents that undo an operation; None: the file must be deleted."""
+
+    summary: str
+    files: Mapping[str, bytes | None]
+
+
+@dataclass(frozen=True)
+class _LogEntry:
+    parent: str
+    operation: Operation
+    kind: Kind
+    #: Whether a file in `patches/` differs from the previous commit of the log.
+    differs: bool
+
+
+@dataclass(frozen=True)
+class OperationLog:
+    """The operation log of one queue; a caller that writes holds the queue's lock."""
+
+    folder: Path
+    store: Store
+    ref: str
+    #: The queue's folder in the repository, with a slash at the end; empty: the top folder.
+    prefix: str
+
+    @classmethod
+    def find(cls, folder: Path) -> OperationLog | None:
+        """Return a queue's operation log; None: the queue is in no git repository."""
+        command = ["git", "rev-parse", "--absolute-git-dir", "--show-prefix"]
+        try:
+            done = process.run(command, cwd=folder, env=git_environment())
+        except CommandError:
+            return None
+        git_dir, _, prefix = done.stdout.decode("utf-8", "surrogateescape").partition("\n")
+        prefix = prefix.rstrip("\n")
+        # Several queues in one repository have a ref each.
+        suffix = f"-{hashlib.sha256(prefix.encode()).hexdigest()[:8]}" if prefix else ""
+        return cls(folder, Store(Path(git_dir)), _REF + suffix, prefix)
+
+    @classmethod
+    def require(cls, folder: Path) -> OperationLog:
+        """Return a queue's operation log; raise UsageError if no git repository has the queue."""
+        if found := cls.find(folder):
+            return found
+        why = "the queue is in no git repository, so that its operations are not logged"
+        raise UsageError(f"{folder}: {why}", hint=_WITHOUT_GIT)
+
+    def _git(self, *args: str, stdin: bytes = b"") -> bytes:
+        # Run no hook of the user, and do not quote file names.
+        settings = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
+        return self.store.git(*settings, *args, stdin=stdin, cwd=self.folder).stdout
+
+    def record(self, kind: Kind, summary: str, extra: Iterable[str]) -> None:
+        """Commit the files in `patches/`, and the `extra` files of an operation, to the log."""
+        others = [path for path in extra if not path.startswith((".contribbot/", "patches/"))]
+        message = f"{summary}\n\nKind: {kind}\n".encode()
+        person = f"contribbot <contribbot@localhost> {int(time.time())} +0000"
+        rows = [f"commit {self.ref}\nauthor {person}\ncommitter {person}\n".encode()]
+        rows.append(b"data %d\n%s" % (len(message), message))
+        if self.store.resolve(self.ref):
+            rows.append(f"from {self.ref}^0\n".encode())
+        rows.append(b"deleteall\n")
+        for path in (*self._owned(), *others):
+            place = self.folder / path
+            if place.is_file():
+                mode = b"100755" if os.access(place, os.X_OK) else b"100644"
+                content = place.read_bytes()
+                rows.append(b"M %s inline %s\n" % (mode, quoted(path)))
+                rows.append(b"data %d\n%s\n" % (len(content), content))
+        self._git("fast-import", "--quiet", "--done", stdin=b"".join([*rows, b"\ndone\n"]))
+
+    def _owned(self) -> Iterator[str]:
+        """Yield the paths of all files in `patches/`, except caches of Python and its tools."""
+        for around, folders, files in os.walk(self.folder / "patches", followlinks=True):
+            folders[:] = sorted(set(folders) - _CACHES)
+            inside = Path(around).relative_to(self.folder).as_posix()
+            yield from (f"{inside}/{name}" for name in sorted(files) if not name.endswith(".pyc"))
+
+    def _entries(self) -> Iterator[_LogEntry]:
+        """Yield the commits of the log, newest first."""
+        if not self.store.resolve(self.ref):
+            return
+        shown = ("log", f"--format={_FORMAT}", "--name-only", "--no-renames")
+        output = self._git(*shown, self.ref, "--").decode("utf-8", "replace")
+        for row in output.split("\x1e")[1:]:
+            commit, parent, seconds, summary, kind, names = row.split("\x1f")
+            parts = [name.split("/") for name in names.split("\n")]
+            operation = Operation(
+                commit=commit,
+                time=datetime.fromtimestamp(int(seconds), UTC),
+                summary=summary,
+                patches=tuple(
+                    sorted({part[1] for part in parts if part[0] == "patches" and part[2:]})
+                ),
+            )
+            differs = any(part[0] == "patches" for part in parts)
+            yield _LogEntry(parent, operation, _KINDS.get(kind, "operation"), differs)
+
+    def operations(self, patch: str = "") -> list[Operation]:
+        """Return the operations on all patches, or on one patch, newest first."""
+        done = []
+        for entry in self._entries():
+            operation = entry.operation
+            if entry.kind in {"state", "version"}:
+                # A state that differs from the previous commit shows changes by hand.
+                if not entry.parent or not entry.differs:
+                    continue
+                operation = operation.model_copy(update={"summary": "changed by hand"})
+            if not patch or patch in operation.patches:
+                done.append(operation)
+        return done
+
+    def inverse(self) -> Inverse:
+        """Return the changes of files that undo the last operation."""
+        last = next((each.operation for each in self._entries() if each.kind == "operation"), None)
+        if last is None:
+            raise UsageError(
+                "no operation is logged yet, so that there is nothing to undo",
+                hint="the first change of the queue begins the log",
+            )
+        files: dict[str, bytes | None] = {}
+        gone: list[str] = []
+        come: list[str] = []
+        for _, row, path in raw_changes(self.store, [last.commit]):
+            _, _, old, new, _ = row.split(" ")
+            if _JOURNAL.fullmatch(path):
+                come += [path] if old == NOTHING else []
+                gone += [path] if new == NOTHING else []
+                continue
+            if _content(self.folder / path) != self._blob(new):
+                raise UsageError(
+                    f"{path} has changed since {last.summary!r}, by hand or by git: "
+                    "nothing was taken back",
+                    hint=f"git show {last.commit[:12]}:{path} prints the file as the operation "
+                    "left it; with that content, undo goes on",
+                )
+            files[path] = self._blob(old)
+        # Undo removes no line of a journal: a renamed journal moves back with all its lines.
+        for before, after in zip(gone, come, strict=False):
+            files |= {before: _content(self.folder / after), after: None}
+        return Inverse(last.summary, files)
+
+    def _blob(self, object_id: str) -> bytes | None:
+        return None if object_id == NOTHING else self.store.read(object_id)
+
+    def _patch_trees(self) -> Iterator[str]:
+        """Yield the trees of commits to patch files: the operation log's, then the user's."""
+        for ref, prefix in ((self.ref, ""), ("HEAD", self.prefix)):
+            if self.store.resolve(ref):
+                changed = ("--full-history", ref, "--", f":(glob){prefix}patches/*/*.patch")
+                for commit in self._git("log", "--format=%H", *changed).decode().split():
+                    yield f"{commit}:{prefix}"
+
+    def patch_files(self, sizes: Mapping[str, int], digest: str) -> tuple[PatchFile, ...] | None:
+        """Return the patch files with these sizes and digest, of any patch; None: not found."""
+        for tree in self._patch_trees():
+            folders: dict[str, dict[str, tuple[str, int]]] = {}
+            rows = self._git("ls-tree", "-r", "-l", "-z", tree, "patches/").decode().split("\0")
+            for row in filter(None, rows):
+                facts, _, path = row.partition("\t")
+                _, _, blob, size = facts.split()
+                folder, _, name = path.rpartition("/")
+                if folder.count("/") == 1 and name.endswith(".patch"):
+                    folders.setdefault(folder, {})[name] = (blob, int(size))
+            for found in folders.values():
+                if {name: size for name, (_, size) in found.items()} != sizes:
+                    continue
+                files = tuple(PatchFile(name, self.store.read(found[name][0])) for name in sizes)
+                if digest_of(files) == digest:
+                    return files
+        return None
+
+
+def _content(place: Path) -> bytes | None:
+    return place.read_bytes() if place.is_file() else None
+
 
 #: Whether this thread has a queue's lock.
 _holding: Final[ContextVar[bool]] = ContextVar("_holding", default=False)
@@ -63,140 +274,95 @@ class Transaction:
 
     def read(self, path: str) -> bytes | None:
         """Return a file's noted content, or else that on the disk; None: there is no file."""
-        if path in self._contents:
-            return self._contents[path]
-        place = self._folder / path
-        return place.read_bytes() if place.is_file() else None
+        return self._contents[path] if path in self._contents else _content(self._folder / path)
 
     def commit(self) -> bool:
         """Make all noted changes now; return whether a file changed."""
         self.finished = True
-        try:
-            changed = {path: new for path, new in self._contents.items() if self._differs(path)}
-            if changed:
-                self._make(changed)
-        except OSError as error:
-            raise _unchanged(error, self._folder) from error
+        changed = {
+            path: new
+            for path, new in self._contents.items()
+            if _content(self._folder / path) != new
+        }
+        if changed:
+            self._make(changed)
         return bool(changed)
 
-    def _make(self, changed: dict[str, bytes | None]) -> None:
-        """Write all contents to a stage, log the old files, and move the new files into place."""
+    def _make(self, changed: Mapping[str, bytes | None]) -> None:
+        """Write all new files beside the old ones, then rename and delete; log the operation."""
         operation = any(path.startswith("patches/") for path in changed)
         log = OperationLog.find(self._folder) if operation or self.has_version else None
         summary = self._operation or f"change of {', '.join(changed)}"
-        stage = self._folder / _STAGE
-        building = stage.with_suffix(".partial")
-        remove_tree(building)
+        gone = [path for path, content in changed.items() if content is None]
+        renames: dict[Path, Path] = {}
         try:
             for path, content in changed.items():
+                _check_writable(self._folder / path)
                 if content is not None:
-                    _stage(building / "files" / path, content, self._folder / path)
-            gone = tuple(path for path, content in changed.items() if content is None)
-            written = tuple(path for path in changed if path not in gone)
-            staged = _Staged(summary=summary, operation=operation, written=written, gone=gone)
-            _stage(building / _PLAN, json.dumps(asdict(staged)).encode(), building / _PLAN)
+                    place = (self._folder / path).resolve()
+                    partial = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.partial")
+                    renames[partial] = place
+                    _write(partial, content, place)
             if log is not None:
                 log.record("state" if operation else "version", summary, changed)
-        except BaseException:
-            remove_tree(building)
+        except BaseException as error:
+            for partial in renames:
+                with contextlib.suppress(OSError):
+                    partial.unlink()
+            if isinstance(error, OSError):
+                raise _unchanged(error, self._folder) from error
             raise
-        building.rename(stage)
-        _finish(self._folder)
-
-    def _differs(self, path: str) -> bool:
-        """Return whether a file's new content differs from the disk; raise if the disk refuses."""
-        place, content = self._folder / path, self._contents[path]
-        if place.is_dir() and not place.is_symlink():
-            raise QueueError(f"{place}: a folder, where a file belongs", hint="move it away")
-        if content is None and not os.path.lexists(place):
-            return False
-        if content is not None and place.is_file() and place.read_bytes() == content:
-            return False
-        around = (place.resolve() if content is not None else place).parent
-        while not os.path.lexists(around):
-            around = around.parent
-        if not around.is_dir():
-            raise QueueError(f"{around}: a file, where a folder belongs", hint="move it away")
-        if not os.access(around, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, "it may not be written", str(around))
-        return True
+        for partial, place in renames.items():
+            partial.replace(place)
+        for path in gone:
+            _delete(self._folder, path)
+        if log is not None and operation:
+            log.record("operation", summary, changed)
 
 
-def _stage(staged: Path, content: bytes, place: Path) -> None:
-    """Write a file's new content to the stage, flushed to disk, with the old permissions."""
-    staged.parent.mkdir(parents=True, exist_ok=True)
-    with staged.open("xb") as file:
+def _check_writable(place: Path) -> None:
+    """Raise an error for a place where no file can be written or deleted."""
+    if place.is_dir():
+        raise QueueError(f"{place}: a folder, where a file belongs", hint="move it away")
+    folder = place.resolve().parent
+    if folder.exists() and not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, "it may not be written", str(folder))
+
+
+def _delete(folder: Path, path: str) -> None:
+    """Delete a file, and folders that become empty, except top folders such as `patches`."""
+    (folder / path).unlink()
+    with contextlib.suppress(OSError):
+        for around in Path(path).parents[:-2]:
+            (folder / around).rmdir()
+
+
+def _write(partial: Path, content: bytes, place: Path) -> None:
+    """Write a new file, flushed to disk, with the permissions of the old file at `place`."""
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    with partial.open("xb") as file:
         file.write(content)
         file.flush()
         with contextlib.suppress(FileNotFoundError):
-            old = place.stat()
-            os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
+            os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
         os.fsync(file.fileno())
-
-
-@dataclass(frozen=True)
-class _Staged:
-    """The list of a staged change: the paths to write, then the paths to delete."""
-
-    summary: str
-    operation: bool
-    written: Sequence[str]
-    gone: Sequence[str]
-
-
-def _finish(folder: Path) -> None:
-    """Move staged files into place, delete files, remove the stage, and log the operation."""
-    stage = folder / _STAGE
-    try:
-        staged = _Staged(**json.loads((stage / _PLAN).read_bytes()))
-    except FileNotFoundError:  # an older contribbot made this stage
-        remove_tree(stage)
-        return
-    try:
-        for path in staged.written:
-            content, place = stage / "files" / path, (folder / path).resolve()
-            if content.exists():  # else an interrupted run has moved the file already
-                place.parent.mkdir(parents=True, exist_ok=True)
-                # `move`, not `rename`: a patch's folder may be a link to another file system.
-                shutil.move(content, place)
-        for path in staged.gone:
-            place = folder / path
-            place.unlink(missing_ok=True)
-            # Remove folders that became empty, except top folders such as `patches`.
-            top, around = folder / path.partition("/")[0], place.parent
-            with contextlib.suppress(OSError):
-                while around != top:
-                    around.rmdir()
-                    around = around.parent
-    except OSError as error:
-        raise MachineError(
-            f"{error.filename2 or error.filename or folder}: {error.strerror or error}; a change "
-            "of the queue was cut short",
-            hint="put that right; the next command finishes the change",
-        ) from error
-    remove_tree(stage)
-    log = OperationLog.find(folder) if staged.operation else None
-    if log is not None:
-        log.record("operation", staged.summary, (*staged.written, *staged.gone))
 
 
 def _unchanged(error: OSError, folder: Path) -> ContribbotError:
     """Return the error for an OSError that came before any file of the queue changed."""
     place = error.filename2 or error.filename or folder
     message = f"{place}: {error.strerror or error}; the queue is as it was"
-    if error.errno in _FULL:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return NoSpaceError(message, hint="free some space there")
     return MachineError(message, hint="check that the folder is yours and can be written")
 
 
 @contextlib.contextmanager
 def hold_queue(folder: Path) -> Iterator[None]:
-    """Hold the queue's lock; first finish a change that a crash interrupted."""
+    """Hold the queue's lock."""
     with lock(folder / ".contribbot" / "queue.lock", f"the queue {folder}"):
         token = _holding.set(True)
         try:
-            if (folder / _STAGE).exists():
-                _finish(folder)
             yield
         finally:
             _holding.reset(token)
@@ -218,11 +384,9 @@ def transaction(folder: Path, operation: str = "") -> Iterator[Transaction]:
 
 
 def consistent(folder: Path, read: Callable[[], T]) -> T:
-    """Return what `read` returns for a queue's files, at a time without a half-made change."""
+    """Return what `read` returns; after a failure beside a writer, read again with the lock."""
     try:
-        found = read()
-        if _holding.get() or not (folder / _STAGE).exists():
-            return found
+        return read()
     except (QueueError, OSError):
         if _holding.get() or not (folder / ".contribbot" / "queue.lock").exists():
             raise
