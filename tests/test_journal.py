@@ -18,8 +18,10 @@ from contribbot.model.evidence import (
     StageResult,
     Verdict,
 )
-from contribbot.model.history import PullRequestEvent, RetiredEvent, VerifiedEvent
 from contribbot.queue.history import (
+    PullRequestEvent,
+    RetiredEvent,
+    VerifiedEvent,
     append,
     journal_file,
     note_verified,

@@ -12,9 +12,9 @@ from pydantic import JsonValue
 
 from contribbot.git.pins.source import Silent
 from contribbot.queue import refresh as refreshing
+from contribbot.queue.arrange import range_diff
 from contribbot.queue.history import versions
 from contribbot.queue.load import load_queue
-from contribbot.queue.range_diff import range_diff
 from contribbot.queue.worktree import open_tree
 from tests.conftest import REAL_CACHE, Program, dig
 from tests.hostile import hostile_home, person

@@ -15,9 +15,9 @@ from selenium.webdriver import ActionChains, Chrome, Keys
 
 from contribbot.contribute.figures import figure_of, headline
 from contribbot.model.evidence import Machine, Outcome, StageResult, Verdict, target_order
-from contribbot.model.history import PullRequestEvent
 from contribbot.model.record import MeasuredCase
 from contribbot.queue import history
+from contribbot.queue.history import PullRequestEvent
 from contribbot.queue.load import load_queue
 from contribbot.report.coverage import RUN, CellLine, Mark, column, places_of
 from contribbot.report.site import intervals

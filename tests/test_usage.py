@@ -20,8 +20,8 @@ from typer.core import TyperGroup
 import contribbot
 from contribbot.cli.main import COMMANDS, app
 from contribbot.former import COMMANDS as FORMER
-from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
+from contribbot.queue.history import PullRequestEvent
 from tests.conftest import Program, Ran
 from tests.contribute.bodytoy import describe
 from tests.toy import AREA, Toy, git

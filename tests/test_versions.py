@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError, UsageError
+from contribbot.queue.arrange import range_diff, read_range
 from contribbot.queue.history import journal_file, versions
 from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.range_diff import range_diff, read_range
 from tests.conftest import Program, until
 from tests.toy import AREA, FIXED, Toy, git, record
 

@@ -10,8 +10,8 @@ from contribbot.cli import command as cli
 from contribbot.cli.render import Block, Code, count
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, worktree
+from contribbot.queue.arrange import read_range
 from contribbot.queue.load import Queue
-from contribbot.queue.range_diff import read_range
 from contribbot.queue.refresh import Objection, Refreshed
 from contribbot.queue.refresh import refresh as save
 from contribbot.queue.transaction import OperationLog

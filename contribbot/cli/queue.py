@@ -14,11 +14,11 @@ from contribbot.cli.render import Block, Code, Table, conflict_blocks, count
 from contribbot.errors import UsageError
 from contribbot.files import write_named
 from contribbot.model.base import Model
-from contribbot.model.history import Event
 from contribbot.queue import arrange, exchange, history
+from contribbot.queue.arrange import range_diff, read_range
 from contribbot.queue.exchange import Export
+from contribbot.queue.history import Event
 from contribbot.queue.load import Queue
-from contribbot.queue.range_diff import range_diff, read_range
 from contribbot.queue.transaction import Operation, OperationList, OperationLog
 
 

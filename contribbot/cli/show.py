@@ -16,9 +16,8 @@ from contribbot.model.checks import Check, Numerics
 from contribbot.model.evidence import RAN, Verdict
 from contribbot.model.patch import Patch, PatchSpec
 from contribbot.queue import history
-from contribbot.queue.history import Refutation, pull_request_words
+from contribbot.queue.history import Refutation, pull_request_words, superseded_words
 from contribbot.queue.load import Queue
-from contribbot.queue.superseded import superseded_words
 from contribbot.verify.evidence import Record, State, read_records, refutations
 from contribbot.verify.patch_verdict import proves, refuted_words
 

@@ -31,12 +31,11 @@ from contribbot.contribute.model import GITHUB_LIMIT, Body, Comment, Look, Rules
 from contribbot.errors import OpeningError, QueueError, UsageError, install
 from contribbot.git.patch_format import commit_of, parse, path_of, touched_files
 from contribbot.markdown import JOINER, cell, clean, code, fence, plain, prose
-from contribbot.model.history import VersionEvent
 from contribbot.model.patch import Contribution, Patch, PatchFile
 from contribbot.numerics.words import count, seconds, times
 from contribbot.queue import history
+from contribbot.queue.history import VersionEvent, superseded, superseded_words
 from contribbot.queue.load import Queue, read_model
-from contribbot.queue.superseded import superseded, superseded_words
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment

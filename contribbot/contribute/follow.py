@@ -30,8 +30,8 @@ from contribbot.errors import ExitCode, GitHubError, RateLimitError, TokenError
 from contribbot.files import make_private, write_atomically
 from contribbot.github.pull_state import HeadJob, Note, PullState, ReviewThread, read_pull_state
 from contribbot.markdown import line_of, rows_of
-from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
+from contribbot.queue.history import PullRequestEvent
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import hold_queue
 

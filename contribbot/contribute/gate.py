@@ -59,8 +59,8 @@ from contribbot.github.objects import is_pull, may_push, place_of, read_file
 from contribbot.markdown import line_of
 from contribbot.model.patch import Patch
 from contribbot.queue import toml_edit
+from contribbot.queue.history import Supersession, due, remember_superseded, superseded
 from contribbot.queue.load import Queue, no_such_patch
-from contribbot.queue.superseded import Supersession, due, note, superseded
 from contribbot.queue.transaction import transaction
 from contribbot.verify.evidence import asked, target_states
 
@@ -278,7 +278,7 @@ def check_superseded(case: GateCase) -> Observation:
                 why = f"there is no {reference}"
             if come and landing is not None:
                 found = Supersession(why=landing.words, by=reference)
-                note(case.queue, {case.patch.name: found})
+                remember_superseded(case.queue, {case.patch.name: found})
                 return RuleCode.SUPERSEDED(why=found.words)
         else:
             state = due(

@@ -44,11 +44,10 @@ from contribbot.errors import (
 from contribbot.files import lock, make_private, write_atomically
 from contribbot.git.pins.source import Progress, Silent
 from contribbot.github.objects import head_of
-from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import history
+from contribbot.queue.history import DoneEvent, PullRequestEvent, superseded
 from contribbot.queue.load import Queue
-from contribbot.queue.superseded import superseded
 
 if TYPE_CHECKING:
     from github.PullRequest import PullRequest

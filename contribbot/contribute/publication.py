@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from contribbot.errors import OpeningError
-from contribbot.model.history import (
+from contribbot.model.patch import Patch
+from contribbot.queue import history
+from contribbot.queue.history import (
     DoneEvent,
     Event,
     IntentEvent,
@@ -15,8 +17,6 @@ from contribbot.model.history import (
     RetiredEvent,
     VersionEvent,
 )
-from contribbot.model.patch import Patch
-from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
 

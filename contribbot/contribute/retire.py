@@ -11,11 +11,11 @@ from contribbot.contribute.publication import Publication, PublicationJournal
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
 from contribbot.markdown import line_of
 from contribbot.model.base import Model
-from contribbot.model.history import RetiredEvent
 from contribbot.model.lifecycle import Need, PatchStatus, Text
 from contribbot.model.patch import Patch
 from contribbot.queue import history, toml_edit
 from contribbot.queue.arrange import take_out
+from contribbot.queue.history import RetiredEvent
 from contribbot.queue.load import Queue, load_queue, no_such_patch
 from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import find_tree

@@ -16,7 +16,6 @@ from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import open_store
 from contribbot.model.base import Model
 from contribbot.model.evidence import pin_digest
-from contribbot.model.history import VersionEvent
 from contribbot.model.lifecycle import (
     Behaviour,
     PatchStatus,
@@ -29,6 +28,14 @@ from contribbot.model.lifecycle import (
 )
 from contribbot.model.pin import Pin
 from contribbot.queue import history
+from contribbot.queue.history import (
+    VersionEvent,
+    due,
+    merged_in,
+    remember_superseded,
+    superseded_by_release,
+    superseded_words,
+)
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import (
     AppliedPatch,
@@ -39,13 +46,6 @@ from contribbot.queue.stack import (
     own_pin,
     pin_at,
     with_dependencies,
-)
-from contribbot.queue.superseded import (
-    due,
-    merged_in,
-    note,
-    superseded_by_release,
-    superseded_words,
 )
 from contribbot.run_folder import run_folder
 from contribbot.verify.evidence import target_states
@@ -223,7 +223,7 @@ def status_against(
     if tag == "newest":
         # Without a run, only UPSTREAM is certain; other texts do not show that a patch is needed.
         told = [row for row in rows.values() if row.behaviour or row.text is Text.UPSTREAM]
-        note(queue, {row.patch: superseded_by_release(row) for row in told})
+        remember_superseded(queue, {row.patch: superseded_by_release(row) for row in told})
     others = [name for name in names if name not in rows]
     own = _own_texts(queue, others, memory)
     rows |= {name: _row(queue, name, own[name], memory) for name in others}

@@ -1,18 +1,23 @@
-"""Read and add to a patch's journal (`history/NAME/journal.jsonl`): one event on each line."""
+"""A patch's journal (`history/NAME/journal.jsonl`), its versions, and what supersedes it."""
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
 
-from pydantic import ValidationError
+from packaging.version import InvalidVersion
+from packaging.version import Version as Release
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from contribbot.errors import QueueError, UsageError
+from contribbot.files import write_atomically
 from contribbot.git.patch_format import BOTH_SIDES, CONFLICT
-from contribbot.model.base import Model
+from contribbot.model.base import Line, Loose, Many, Model, Name, ObjectId, Sha256, Tag, Time
 from contribbot.model.evidence import (
     RAN,
     SEEN,
@@ -21,20 +26,122 @@ from contribbot.model.evidence import (
     Outcome,
     PatchReport,
     StageResult,
+    Verdict,
 )
-from contribbot.model.history import (
-    EVENT,
-    Event,
-    PullRequestEvent,
-    UnitOutcome,
-    VerifiedEvent,
-    VersionEvent,
-    VersionFile,
-)
-from contribbot.model.patch import Patch, PatchFile, digest_of
-from contribbot.model.pin import Pin
+from contribbot.model.lifecycle import Due, Need, PatchStatus, Text
+from contribbot.model.patch import Expiry, Patch, PatchFile, Reference, digest_of
+from contribbot.model.pin import Pin, ReleaseRecipe
 from contribbot.queue.load import Queue, no_such_patch
 from contribbot.queue.transaction import OperationLog, Transaction, transaction
+
+
+class _Noted(Model):
+    """The keys that each event has; unknown keys, of a later release, are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    time: Time
+    summary: Line
+
+
+class VersionFile(Model):
+    """The name and size of a patch file in a version."""
+
+    name: str
+    size: Annotated[int, Field(ge=0)]
+
+
+class VersionEvent(_Noted):
+    """A new version of the patch files; the operation log has the files."""
+
+    event: Literal["version"] = "version"
+    version: Annotated[int, Field(ge=1)]
+    digest: Sha256
+    upstream: Name
+    pin: Tag
+    why: Line
+    files: Many[VersionFile]
+    base: Pin
+    below: dict[str, Sha256] = Field(default_factory=dict)
+
+
+class UnitOutcome(Model):
+    """The outcome of an entry of a stage on a target; `entry` may be empty."""
+
+    stage: str
+    entry: str
+    target: str
+    outcome: Loose[Outcome]
+
+
+class VerifiedEvent(_Noted):
+    """A verification with a new outcome."""
+
+    event: Literal["verified"] = "verified"
+    digest: Sha256
+    checks: Sha256 | None = None
+    pin: Tag
+    machine: Line
+    verdict: Loose[Verdict]
+    targets: dict[str, Loose[Outcome]]
+    #: Outcomes of entries that passed or failed; events of older releases have none.
+    units: Many[UnitOutcome] = ()
+
+
+class _Published(_Noted):
+    """The keys of events about a published branch or pull request."""
+
+    fork: Line | None = None
+    branch: Line | None = None
+    head: ObjectId | None = None
+    base: ObjectId | None = None
+    digest: Sha256 | None = None
+    below: dict[str, Sha256] | None = None
+    version: Annotated[int, Field(ge=1)] | None = None
+    text: Sha256 | None = None
+
+
+class IntentEvent(_Published):
+    """A request that is about to be sent; without a later `DoneEvent`, its fate is unknown."""
+
+    event: Literal["intent"] = "intent"
+    what: Line
+    key: Line
+    reference: Reference | None = None
+
+
+class DoneEvent(_Published):
+    """A note that GitHub has carried out the request of an `IntentEvent`."""
+
+    event: Literal["done"] = "done"
+    what: Line
+    key: Line
+    reference: Reference | None = None
+    url: Line | None = None
+
+
+class PullRequestEvent(_Published):
+    """A new state of the patch's pull request."""
+
+    event: Literal["pull-request"] = "pull-request"
+    reference: Reference
+    state: Line
+
+
+class RetiredEvent(_Noted):
+    """A note that the patch left the queue, and why."""
+
+    event: Literal["retired"] = "retired"
+    why: Line
+
+
+Event = Annotated[
+    VersionEvent | VerifiedEvent | IntentEvent | DoneEvent | PullRequestEvent | RetiredEvent,
+    Field(discriminator="event"),
+]
+#: A parser and writer for events of any kind.
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+
 
 #: The order of outcomes in a summary: the first of the list wins.
 _WORST_FIRST: Final = (Outcome.FAILED, Outcome.UNAVAILABLE, Outcome.PASSED, Outcome.SKIPPED)
@@ -312,3 +419,119 @@ def below_of(queue: Queue, name: str) -> list[Patch]:
 def digests_below(queue: Queue, name: str) -> dict[str, str]:
     """Return the digest of each of a patch's dependencies, by name."""
     return {patch.name: patch.digest for patch in below_of(queue, name)}
+
+
+_FILE: Final = "superseded.json"
+
+
+class Supersession(Model):
+    """Why a patch must not be proposed any more; `by`: the release, pull request or upstream."""
+
+    why: str
+    by: str
+    turned_down: bool = Field(default=False, exclude_if=operator.not_)
+
+    @property
+    def words(self) -> str:
+        """A line with the state (superseded or turned down), the cause and the reason."""
+        by = f" by {self.by}" if self.by else ""
+        return f"{'turned down' if self.turned_down else 'superseded'}{by}: {self.why}"
+
+
+class _Seen(Model):
+    """The file of remembered supersessions, by the name and digests of a patch."""
+
+    of: dict[str, Supersession] = Field(default_factory=dict)
+
+
+def superseded(queue: Queue, name: str) -> Supersession | None:
+    """Return why a patch must not be proposed, from patch.toml or as remembered; else None."""
+    spec = queue.specs[name]
+    named = next((str(each.pull_request) for each in spec.expires_when if each.pull_request), "")
+    if spec.turned_down:
+        why = " ".join(spec.turned_down.split())
+        return Supersession(why=why, by=spec.upstream, turned_down=True)
+    if spec.kept:
+        return Supersession(why=" ".join(spec.kept.split()), by=named)
+    merged, recipe = merged_in(queue, name), queue.upstreams[spec.upstream].release
+    tags = [pin.tag for pin in queue.spec.pins if pin.upstream == spec.upstream]
+    for condition in spec.expires_when:
+        for tag in tags:
+            state = due(condition, tag, merged, releases=recipe)
+            if state.come:
+                by = condition.pull_request or f"{spec.upstream} {condition.release}"
+                return Supersession(why=f"{state.condition}: {state.why}", by=by)
+    seen = _remembered(queue).of
+    # The key needs the patch's files: read them only if the file remembers anything.
+    return seen.get(_key(queue, name)) if seen else None
+
+
+def superseded_words(queue: Queue, name: str) -> str:
+    """Return a line on why a patch must not be proposed; empty: the patch may be proposed."""
+    found = superseded(queue, name)
+    return found.words if found else ""
+
+
+def superseded_by_release(status: PatchStatus) -> Supersession | None:
+    """Return a supersession if a status shows that the release has the patch, else None."""
+    release, behaviour = f"{status.upstream} {status.against}", status.behaviour
+    if status.text is Text.UPSTREAM:
+        return Supersession(why=status.text_why or "it has all of its text", by=release)
+    if behaviour is not None and behaviour.verdict in {Need.SUPERSEDED, Need.PARTLY}:
+        return Supersession(why=behaviour.why, by=release)
+    return None
+
+
+def remember_superseded(queue: Queue, found: Mapping[str, Supersession | None]) -> None:
+    """Remember (None: forget) the supersessions of patches, in a file that may be deleted."""
+    known = _remembered(queue).of
+    now = dict(known)
+    for name, seen in found.items():
+        now.pop(_key(queue, name), None)
+        if seen is not None:
+            now[_key(queue, name)] = seen
+    if now != known:
+        with contextlib.suppress(OSError):
+            write_atomically(queue.local / _FILE, _Seen(of=now).model_dump_json().encode())
+
+
+def _remembered(queue: Queue) -> _Seen:
+    with contextlib.suppress(OSError, ValidationError):
+        return _Seen.model_validate_json((queue.local / _FILE).read_bytes())
+    return _Seen()
+
+
+def _key(queue: Queue, name: str) -> str:
+    patch = queue.patch(name)
+    return f"{name} {digest_of(patch.files)} {patch.checks_digest}"
+
+
+def merged_in(queue: Queue, name: str) -> frozenset[str]:
+    """Return the pull requests whose last state in a patch's history is `merged`."""
+    events = read(queue.folder, name)
+    # The last event on each pull request counts: after a revert, it is not merged.
+    last = {event.reference: event.state for event in events if isinstance(event, PullRequestEvent)}
+    return frozenset(reference for reference, state in last.items() if state == "merged")
+
+
+def due(
+    expiry: Expiry, tag: str, merged: frozenset[str], *, releases: ReleaseRecipe | None = None
+) -> Due:
+    """Return whether a patch's expiry condition is met at the release `tag`, and why."""
+    if expiry.release is None:
+        come = True if expiry.pull_request in merged else None
+        why = "the patch's history says so" if come else "only GitHub can tell; see its page"
+        return Due(condition=f"{expiry.pull_request} is merged", come=come, why=why)
+    condition = f"release {expiry.release}"
+    if tag == expiry.release:
+        return Due(condition=condition, come=True, why="this is it")
+    try:
+        now, then = (
+            Release((releases and releases.version_of(name)) or name)
+            for name in (tag, expiry.release)
+        )
+    except InvalidVersion:
+        why = f"{tag} and {expiry.release} are not both versions"
+        return Due(condition=condition, come=None, why=why)
+    place = "at or after" if now >= then else "before"
+    return Due(condition=condition, come=now >= then, why=f"{tag} is {place} it")

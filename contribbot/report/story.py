@@ -12,12 +12,11 @@ from contribbot.contribute.figures import figure_of, headline
 from contribbot.git.patch_format import parse, plain_path
 from contribbot.model.base import Model
 from contribbot.model.evidence import SEEN, Outcome, PatchReport, StageResult, Verdict
-from contribbot.model.history import Event
 from contribbot.model.patch import Patch, units_of
 from contribbot.model.record import FailureRecord
 from contribbot.queue import history
+from contribbot.queue.history import Event, superseded_words
 from contribbot.queue.load import Queue
-from contribbot.queue.superseded import superseded_words
 from contribbot.report.coverage import CellLine, TargetCell, cell_of, place_of, places_of
 from contribbot.verify.evidence import Record, Source, State, refutations
 from contribbot.verify.patch_verdict import (

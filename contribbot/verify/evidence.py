@@ -39,7 +39,6 @@ from contribbot.model.evidence import (
     pin_digest,
     seal_of,
 )
-from contribbot.model.history import RetiredEvent, VerifiedEvent
 from contribbot.model.lifecycle import TargetState
 from contribbot.model.patch import PatchSpec
 from contribbot.model.record import (
@@ -52,7 +51,7 @@ from contribbot.model.record import (
     StageDetails,
 )
 from contribbot.queue import history
-from contribbot.queue.history import Refutation
+from contribbot.queue.history import Refutation, RetiredEvent, VerifiedEvent
 from contribbot.queue.load import Queue
 from contribbot.verify.patch_verdict import judge, open_targets, results_for
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from contribbot.contribute.follow import Following, follow
 from contribbot.contribute.model import Followed
-from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
 from contribbot.queue import history
+from contribbot.queue.history import DoneEvent, IntentEvent, PullRequestEvent
 from tests.contribute.place import Place
 from tests.github.handle import GitHub
 from tests.github.server import Logged

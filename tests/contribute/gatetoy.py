@@ -14,8 +14,8 @@ from contribbot.contribute.attest import ask_all, attestation_file, conclude, pr
 from contribbot.contribute.body import make_body
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import Attestation, Attester, Body, Gate, Row
-from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.queue import history
+from contribbot.queue.history import DoneEvent, PullRequestEvent
 from tests.conftest import Program, Ran
 from tests.contribute.bodytoy import OWN, TEMPLATE
 from tests.contribute.place import Place

@@ -18,8 +18,8 @@ from contribbot.contribute.model import Body, RecordRef
 from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
 from contribbot.errors import OpeningError
 from contribbot.github.client import GitHub as Client
-from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
+from contribbot.queue.history import PullRequestEvent
 from contribbot.queue.load import Queue
 from tests.contribute.place import WRITES, Place
 from tests.github.faults import Fault, Faults

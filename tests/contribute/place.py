@@ -11,8 +11,8 @@ from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import GitHub as Client
 from contribbot.github.client import connect
 from contribbot.github.requester import Waits
-from contribbot.model.history import Event
 from contribbot.queue import history
+from contribbot.queue.history import Event
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
 from tests.github.faults import Faults

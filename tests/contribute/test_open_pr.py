@@ -10,8 +10,8 @@ from contribbot.cli.pull_request import opened_lines
 from contribbot.contribute.model import Body
 from contribbot.contribute.open_pr import PushedCommit
 from contribbot.errors import GitHubError, NotProvedError, OpeningError
-from contribbot.model.history import PullRequestEvent, RetiredEvent
 from contribbot.queue import history
+from contribbot.queue.history import PullRequestEvent, RetiredEvent
 from contribbot.queue.load import Queue
 from tests.contribute.opening import Desk, make_desk
 from tests.github.faults import EXISTS, FORBIDDEN, NOT_FOUND, Fault, moved

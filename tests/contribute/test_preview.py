@@ -9,8 +9,8 @@ import pytest
 
 from contribbot.cli.pull_request import OpeningView
 from contribbot.contribute.preview import Preview
-from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
+from contribbot.queue.history import PullRequestEvent
 from tests.contribute.gatetoy import BESIDE, MESSAGE, NOW, TITLE, Table, edit
 
 pytestmark = pytest.mark.usefixtures("cached")

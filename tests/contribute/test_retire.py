@@ -9,8 +9,8 @@ from contribbot.cli.live import Lines
 from contribbot.contribute.retire import ReleaseStatus, Retired, RetiringError, retire
 from contribbot.errors import ExitCode, GitHubError, QueueError, UsageError
 from contribbot.lifecycle.status import of_newest
-from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.model.lifecycle import Behaviour, Entry, PatchStatus, Says, Text
+from contribbot.queue.history import RetiredEvent, VersionEvent
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Options
 from tests.conftest import Program

@@ -7,11 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from contribbot.errors import OpeningError
-from contribbot.model.history import PullRequestEvent
 from contribbot.model.lifecycle import Behaviour, Entry, PatchStatus, Says, Text
 from contribbot.queue import history
+from contribbot.queue.history import (
+    PullRequestEvent,
+    Supersession,
+    remember_superseded,
+    superseded,
+    superseded_by_release,
+)
 from contribbot.queue.load import load_queue
-from contribbot.queue.superseded import Supersession, note, superseded, superseded_by_release
 from contribbot.report.site import survey_of
 from docs.readme import table as readme_table
 from tests.conftest import Program
@@ -42,7 +47,9 @@ def merged(table: Table) -> None:
 
 
 def seen(table: Table) -> None:
-    note(table.queue, {"area": Supersession(why="1 of 1 pass without the patch", by="toy v2")})
+    remember_superseded(
+        table.queue, {"area": Supersession(why="1 of 1 pass without the patch", by="toy v2")}
+    )
 
 
 CASES: dict[str, tuple[Callable[[Table], None], str]] = {
@@ -96,7 +103,7 @@ def test_open_pr_refuses_and_says_what_to_do(desk: Desk) -> None:
 
 def test_what_was_seen_is_of_that_version_alone_and_can_be_unseen(table: Table) -> None:
     seen(table)
-    note(table.queue, {"area": None})
+    remember_superseded(table.queue, {"area": None})
     assert superseded(table.queue, "area") is None
     seen(table)
     path = table.toy.queue / "patches/area/0001-change.patch"

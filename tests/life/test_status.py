@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
+from contribbot.queue.history import PullRequestEvent
 from tests.conftest import Program, dig
 from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
 
