@@ -14,7 +14,6 @@ from contribbot.errors import QueueError, UsageError
 from contribbot.files import lock, write_atomically
 from contribbot.git.merge import RebaseResult
 from contribbot.git.patch_format import changes
-from contribbot.git.pins.source import Silent
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.base import Model, Name, Tag
 from contribbot.model.lifecycle import (
@@ -28,19 +27,17 @@ from contribbot.model.lifecycle import (
 )
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
+from contribbot.process import remove_tree
 from contribbot.queue import history, toml_edit, worktree
 from contribbot.queue.arrange import take_out
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.refresh import declared_paths, write_patch
 from contribbot.queue.stack import FetchedPin, carry, fetch_pin, own_pin, pin_at, series_of
 from contribbot.queue.transaction import Transaction, transaction
+from contribbot.queue.worktree import WorkTree
 from contribbot.run_folder import run_folder
 from contribbot.verify.pipeline import Options, Watcher
 
-#: The state file in the folder of resolutions; no patch can have such a name.
-_STATE: Final = ".state.json"
-#: The file in a resolution's folder with the digest of the patch that was resolved.
-_OF: Final = "of"
 _DECISIONS: Final = {
     Text.CLEAN: Decision.MOVE,
     Text.MERGED: Decision.MOVE,
@@ -76,21 +73,12 @@ class Underway(Model):
 
 
 @dataclass(frozen=True)
-class PinMove:
-    """A pin to move, the pin in its place, and the names of the patches on the pin."""
-
-    old: Pin
-    new: Pin
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class PreparedMove:
-    """The plan of a pin's move, and the merged patches to write."""
+    """The plan of a pin's move, both pins, and the merged patches to write."""
 
     plan: RebasePlan
-    move: PinMove
-    fetched: FetchedPin
+    old: FetchedPin
+    new: FetchedPin
     moved: dict[str, RebaseResult]
 
 
@@ -98,59 +86,73 @@ def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) 
     """Move a pin with all its patches, unless a patch is in the way; return the plan."""
     if wanted.dry_run and not wanted.proceed:
         return _rebase(queue, wanted, options, watcher)
-    with _alone(queue):
+    with _lock(queue):
         # Another process may have changed the queue before this process got the lock.
         return _rebase(load_queue(queue.folder), wanted, options, watcher)
 
 
 def abort(queue: Queue) -> RebasePlan:
-    """Give up the move that waits for a person; delete the move's work tree and resolutions."""
-    with _alone(queue):
-        queue = load_queue(queue.folder)
+    """Give up the move that waits for a person, and remove the move's work trees."""
+    with _lock(queue):
         state = _required(queue)
-        with transaction(queue.folder) as change:
-            _forget(change, queue)
-        worktree.close_replay(queue, state.open)
+        _end(queue)
         return RebasePlan(upstream=state.upstream, old=state.old, new=state.new.tag, patches=())
 
 
 def _rebase(queue: Queue, wanted: Wanted, options: Options, watcher: Watcher) -> RebasePlan:
-    waiting = _underway(queue)
+    resolved: dict[str, tuple[PatchFile, ...]] = {}
     if wanted.proceed:
-        wanted = _proceeding(queue, wanted)
+        wanted, resolved = _proceeding(queue, wanted)
     if not wanted.to:
         raise UsageError("rebase needs a release", hint="contribbot rebase TAG")
-    move = _move_of(queue, wanted)
-    asked = (move.new.upstream, move.old.tag, move.new.tag)
+    old, new = _pins(queue, wanted)
+    waiting = _underway(queue)
+    asked = (new.upstream, old.tag, new.tag)
     if waiting is not None and (waiting.upstream, waiting.old, waiting.new.tag) != asked:
         raise UsageError(
             f"a move of {waiting.upstream} to {waiting.new.tag} waits for {waiting.open}",
             hint="end it: contribbot rebase --continue, or --abort",
         )
-    resolved = _resolved(queue) if waiting is not None else {}
-    prepared = _prepare(queue, move, wanted, resolved=resolved, options=options, watcher=watcher)
+    prepared = _prepare(
+        queue, old, new, wanted, resolved=resolved, options=options, watcher=watcher
+    )
     blocking = obstacles(prepared.plan)
     if blocking and wanted.resolve and not wanted.dry_run:
         return _open_conflict(queue, prepared, wanted)
     return prepared.plan if blocking or wanted.dry_run else _carry_out(queue, prepared)
 
 
-def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
-    """Store the resolved conflict, and return the options of the move that waited."""
+def _proceeding(queue: Queue, wanted: Wanted) -> tuple[Wanted, dict[str, tuple[PatchFile, ...]]]:
+    """Return the options of the move that waits, and the patch files of its work trees."""
     if wanted.to or wanted.pin or wanted.dry_run:
         raise UsageError(
             "--continue goes on with the move that waits, and takes no release and no --dry-run",
             hint="contribbot rebase --continue",
         )
     state = _required(queue)
-    _read_resolution(queue, state)
+    trees = _trees(queue)
+    if state.open not in trees:
+        raise UsageError(
+            f"the work tree with the conflict of {state.open} is gone",
+            hint=f"open it again: contribbot rebase {state.new.tag} --pin "
+            f"'{state.upstream} {state.old}' --resolve; or end it with --abort",
+        )
+    resolved = {name: worktree.resolved_files(queue, name) for name in trees}
+    for name, tree in trees.items():
+        if tree.state.known != (queue.patch(name).digest,):
+            raise UsageError(
+                f"{name} was changed since its conflict was opened",
+                hint="contribbot rebase --abort, and begin again; "
+                "how it was resolved is remembered",
+            )
     superseded = state.superseded if wanted.superseded == "stop" else wanted.superseded
     pin, run = f"{state.upstream} {state.old}", state.run and wanted.run
-    return replace(wanted, to=state.new.tag, pin=pin, run=run, superseded=superseded)
+    options = replace(wanted, to=state.new.tag, pin=pin, run=run, superseded=superseded)
+    return options, resolved
 
 
-def _move_of(queue: Queue, wanted: Wanted) -> PinMove:
-    """Return the pin to move and its patches; raise UsageError unless exactly one pin fits."""
+def _pins(queue: Queue, wanted: Wanted) -> tuple[Pin, Pin]:
+    """Return the pin to move, and the pin in its place; raise UsageError unless one pin fits."""
     used = dict.fromkeys(own_pin(queue, name) for name in queue.specs)
     if not used:
         raise UsageError(
@@ -176,15 +178,13 @@ def _move_of(queue: Queue, wanted: Wanted) -> PinMove:
         raise UsageError(
             f"all patches for {upstream} are on {new.tag} already", hint="name another release"
         )
-    pin = moving[0]
-    at_pin = (upstream, pin.tag)
-    names = [name for name, spec in queue.specs.items() if (spec.upstream, spec.pin) == at_pin]
-    return PinMove(pin, new, tuple(names))
+    return moving[0], new
 
 
 def _prepare(
     queue: Queue,
-    move: PinMove,
+    pin: Pin,
+    wanted_pin: Pin,
     wanted: Wanted,
     *,
     resolved: Mapping[str, tuple[PatchFile, ...]],
@@ -192,18 +192,17 @@ def _prepare(
     watcher: Watcher,
 ) -> PreparedMove:
     """Merge the patches onto the new release, in the store only, and return the plan."""
-    old, new = (fetch_pin(queue, pin, progress=watcher.download()) for pin in (move.old, move.new))
+    old, new = (fetch_pin(queue, each, progress=watcher.download()) for each in (pin, wanted_pin))
+    names = [name for name in queue.specs if own_pin(queue, name) == pin]
     gone: dict[str, tuple[RebaseResult, Behaviour]] = {}
     while True:
         with run_folder() as scratch:
-            carried = carry(
-                queue, move.names, old, new, scratch=scratch, resolved=resolved, gone=gone
-            )
+            carried = carry(queue, names, old, new, scratch=scratch, resolved=resolved, gone=gone)
         moved = {patch.name: patch for patch in carried}
         needs: dict[str, Behaviour] = {}
         if wanted.run:
-            asked = [name for name in move.names if name not in gone]
-            needs = needs_of(queue, asked, move.new, moved, options=options, watcher=watcher)
+            asked = [name for name in names if name not in gone]
+            needs = needs_of(queue, asked, new.pin, moved, options=options, watcher=watcher)
         # Merge again without the patches that are taken out.
         more = {
             name: (moved[name], need)
@@ -216,13 +215,13 @@ def _prepare(
     moved |= {name: patch for name, (patch, _) in gone.items()}
     needs |= {name: need for name, (_, need) in gone.items()}
     plan = RebasePlan(
-        upstream=move.new.upstream,
-        old=move.old.tag,
-        new=move.new.tag,
-        patches=tuple(_plan(moved[name], needs.get(name)) for name in move.names),
+        upstream=new.pin.upstream,
+        old=old.pin.tag,
+        new=new.pin.tag,
+        patches=tuple(_plan(moved[name], needs.get(name)) for name in names),
         superseded=wanted.superseded,
     )
-    return PreparedMove(plan, move, new, moved)
+    return PreparedMove(plan, old, new, moved)
 
 
 def _plan(moved: RebaseResult, behaviour: Behaviour | None) -> PatchPlan:
@@ -237,26 +236,20 @@ def _plan(moved: RebaseResult, behaviour: Behaviour | None) -> PatchPlan:
     )
 
 
-def obstacles(plan: RebasePlan) -> list[PatchPlan]:
-    """Return the patches that prevent a plan from being carried out."""
-    kept = plan.superseded == "keep"
-    stays = (patch for patch in plan.patches if patch.decision is not Decision.MOVE)
-    return [
-        patch
-        for patch in stays
-        if not _let_go(patch, plan)
-        and not (kept and patch.decision is Decision.SUPERSEDED and _moves(patch))
-    ]
-
-
 def _moves(patch: PatchPlan) -> bool:
     """Return whether a patch applies to the new release, unchanged or merged."""
     return patch.text in {Text.CLEAN, Text.MERGED}
 
 
-def _let_go(patch: PatchPlan, plan: RebasePlan) -> bool:
-    """Return whether a plan takes a patch, as superseded, out of the queue."""
-    return plan.superseded == "retire" and patch.decision is Decision.SUPERSEDED
+def obstacles(plan: RebasePlan) -> list[PatchPlan]:
+    """Return the patches that prevent a plan from being carried out."""
+
+    def stops(patch: PatchPlan) -> bool:
+        if patch.decision is Decision.SUPERSEDED and plan.superseded != "stop":
+            return plan.superseded == "keep" and not _moves(patch)
+        return patch.decision is not Decision.MOVE
+
+    return [patch for patch in plan.patches if stops(patch)]
 
 
 def _conflicted(plan: RebasePlan) -> list[str]:
@@ -271,10 +264,14 @@ def _conflicted(plan: RebasePlan) -> list[str]:
 
 def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
     """Write a plan to the queue in one transaction."""
-    plan, move = prepared.plan, prepared.move
-    gone = {patch.patch: patch.why for patch in plan.patches if _let_go(patch, plan)}
-    before = {name: queue.patch(name) for name in move.names}
-    why = f"rebase from {move.old.tag} to {move.new.tag}"
+    plan, old, new = prepared.plan, prepared.old.pin, prepared.new.pin
+    gone = {
+        patch.patch: patch.why
+        for patch in plan.patches
+        if patch.decision is Decision.SUPERSEDED and plan.superseded == "retire"
+    }
+    before = {patch.patch: queue.patch(patch.patch) for patch in plan.patches}
+    why = f"rebase from {old.tag} to {new.tag}"
     with transaction(queue.folder, why) as change:
         now = load_queue(queue.folder)
         if now.spec != queue.spec or any(
@@ -284,7 +281,7 @@ def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
             raise QueueError("the queue was changed meanwhile", hint="run the same again")
         for name, patch in before.items():
             if name in gone:
-                reason = f"superseded by {move.new.title}: {gone[name]}"
+                reason = f"superseded by {new.title}: {gone[name]}"
                 take_out(change, queue, patch, reason)
                 continue
             _write_patch(change, queue, prepared, patch, gone)
@@ -292,20 +289,17 @@ def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
             then = {low: digest_of(prepared.moved[low].files) for low in was if low not in gone}
             files = prepared.moved[name].files
             if patch.files:
-                history.record(change, name, patch.files, move.old, why=f"before {why}", below=was)
-                history.record(change, name, files, move.new, why=why, below=then)
+                history.record(change, name, patch.files, old, why=f"before {why}", below=was)
+                history.record(change, name, files, new, why=why, below=then)
         stated = change.read("patches/queue.toml") or b""
-        if queue.pin(move.new.upstream, move.new.tag) is None:
-            stated = toml_edit.set_pin(stated, move.old, move.new)
+        if queue.pin(new.upstream, new.tag) is None:
+            stated = toml_edit.set_pin(stated, old, new)
         else:
-            stated = toml_edit.remove_pin(stated, move.old)
+            stated = toml_edit.remove_pin(stated, old)
         for name in gone:
             stated = toml_edit.remove_from_order(stated, name)
         change.write("patches/queue.toml", stated)
-        state = _underway(queue)
-        _forget(change, queue)
-    if state is not None:
-        worktree.close_replay(queue, state.open)
+    _end(queue)
     return plan.model_copy(update={"done": True})
 
 
@@ -321,30 +315,30 @@ def _write_patch(
 
     moved, path = prepared.moved[patch.name], f"patches/{patch.name}/patch.toml"
     if patch.files:
-        touched = changes(prepared.fetched.store, moved.base, moved.commits[-1])
+        touched = changes(prepared.new.store, moved.base, moved.commits[-1])
         paths = declared_paths(patch.name, {each.path for each in touched}, patch.spec.files)
         write_patch(change, patch, moved.files, paths)
     stated = toml_edit.set_patch(
         change.read(path) or b"",
-        pin=prepared.move.new.tag,
+        pin=prepared.new.pin.tag,
         depends_on=list(dict.fromkeys(left(patch.name))),
     )
     change.write(path, stated)
 
 
-def _folder(queue: Queue) -> Path:
-    return queue.local / "rebase"
-
-
-def _alone(queue: Queue) -> AbstractContextManager[None]:
-    """Return the lock for moving pins, reading resolutions and giving up a move."""
+def _lock(queue: Queue) -> AbstractContextManager[None]:
+    """Return the lock for moving pins, and for giving up a move."""
     return lock(queue.local / "rebase.lock", "a move of a pin")
+
+
+def _state_file(queue: Queue) -> Path:
+    return queue.local / "rebase" / "state.json"
 
 
 def _underway(queue: Queue) -> Underway | None:
     """Return the move that waits for a person; None: no move waits."""
     try:
-        return Underway.model_validate_json((_folder(queue) / _STATE).read_bytes())
+        return Underway.model_validate_json(_state_file(queue).read_bytes())
     except (OSError, ValidationError):
         return None
 
@@ -356,20 +350,26 @@ def _required(queue: Queue) -> Underway:
     return state
 
 
-def _forget(change: Transaction, queue: Queue) -> None:
-    """Delete, in a transaction, the state and the resolutions of the waiting move."""
-    for path in _folder(queue).rglob("*"):
-        if path.is_file():
-            change.delete(path.relative_to(queue.folder).as_posix())
+def _trees(queue: Queue) -> dict[str, WorkTree]:
+    """Return the open work trees with conflicts of a move, by patch."""
+    trees = {name: worktree.find_replay(queue, name) for name in queue.specs}
+    return {name: tree for name, tree in trees.items() if tree and not tree.state.lower}
+
+
+def _end(queue: Queue) -> None:
+    """Forget the move that waits for a person, and remove its work trees."""
+    if _underway(queue) is not None:
+        for name in _trees(queue):
+            worktree.close_replay(queue, name)
+        remove_tree(_state_file(queue).parent)
 
 
 def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> RebasePlan:
     """Open a work tree with the first conflict of a plan, for a person to resolve."""
-    plan, move = prepared.plan, prepared.move
+    plan, old, new = prepared.plan, prepared.old, prepared.new
     name = next(iter(_conflicted(plan)), "")
     if not name:
         return plan
-    old = fetch_pin(queue, move.old, progress=Silent())
     with run_folder() as scratch:
         series = series_of(queue, [name], old, scratch=scratch)[name]
     commits = [applied.commit for applied in series.applied]
@@ -377,56 +377,15 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
         queue, name, base=prepared.moved[name].base, commits=commits
     )
     state = Underway(
-        upstream=move.new.upstream,
-        old=move.old.tag,
-        new=move.new,
+        upstream=new.pin.upstream,
+        old=old.pin.tag,
+        new=new.pin,
         open=name,
         run=wanted.run,
         superseded=plan.superseded,
     )
-    write_atomically(_folder(queue) / _STATE, state.model_dump_json(indent=2).encode())
+    write_atomically(_state_file(queue), state.model_dump_json(indent=2).encode())
     return plan.model_copy(update={"conflicted": conflicted, "resolve": str(place)})
-
-
-def _read_resolution(queue: Queue, state: Underway) -> None:
-    """Store the commits of the waiting move's work tree as the resolution of its patch."""
-    folder = _folder(queue) / state.open
-    if worktree.find_tree(queue, state.open) is None and folder.is_dir():
-        return  # an earlier --continue stored the resolution, and failed later
-    tree = worktree.find_replay(queue, state.open)
-    if tree is None:
-        raise UsageError(
-            f"the work tree with the conflict of {state.open} is gone",
-            hint=f"open it again: contribbot rebase {state.new.tag} --pin "
-            f"'{state.upstream} {state.old}' --resolve; or end it with --abort",
-        )
-    files = worktree.resolved_files(queue, state.open)
-    digest = queue.patch(state.open).digest
-    if tree.state.known != (digest,):
-        raise UsageError(
-            f"{state.open} was changed since its conflict was opened",
-            hint="contribbot rebase --abort, and begin again; how it was resolved is remembered",
-        )
-    # One transaction, so that a crash cannot leave half of a resolution.
-    place = folder.relative_to(queue.folder).as_posix()
-    with transaction(queue.folder) as change:
-        for path in folder.glob("*"):
-            change.delete(f"{place}/{path.name}")
-        change.write(f"{place}/{_OF}", digest.encode())
-        change.replace_files(place, (), files)
-    worktree.close_replay(queue, state.open)
-
-
-def _resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
-    """Return the resolved files by patch, of patches that have not changed since."""
-    resolved = {}
-    for name in queue.specs:
-        folder = _folder(queue) / name
-        # If the patch has changed, ignore the resolution: the conflict is shown again.
-        if folder.is_dir() and (folder / _OF).read_text() == queue.patch(name).digest:
-            paths = sorted(folder.glob("*.patch"))
-            resolved[name] = tuple(PatchFile(path.name, path.read_bytes()) for path in paths)
-    return resolved
 
 
 def closing(plan: RebasePlan) -> Sequence[str]:
