@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError
-from contribbot.git.pins.archive import import_archive
+from contribbot.git.pins.sources import import_archive
 from tests.tools import unpack
 
 from .conftest import Kit, git
@@ -88,22 +88,19 @@ def test_a_setup_cfg_of_the_repository_stays(kit: Kit) -> None:
     assert land(kit, kit.pack({"demo-1.0/setup.cfg": setup})) == {"setup.cfg": ("100644", setup)}
 
 
-@pytest.mark.parametrize("python", ["as it is", "3.11.2"])
 @pytest.mark.parametrize(
-    ("info", "why"),
+    "info",
     [
-        (entry("demo-1.0/../../x"), "outside the destination"),
-        (entry("demo-1.0/dev", tarfile.CHRTYPE), "special file"),
-        (entry("demo-1.0/l", tarfile.SYMTYPE, "/etc/passwd"), "absolute path"),
+        entry("demo-1.0/../../x"),
+        entry("demo-1.0/dev", tarfile.CHRTYPE),
+        entry("demo-1.0/l", tarfile.SYMTYPE, "/etc/passwd"),
     ],
 )
 def test_a_hostile_member_is_refused_by_name_and_nothing_lands(
-    kit: Kit, info: tarfile.TarInfo, why: str, python: str, monkeypatch: pytest.MonkeyPatch
+    kit: Kit, info: tarfile.TarInfo
 ) -> None:
     path = kit.pack({**TREE, "hostile": info})
-    if python == "3.11.2":
-        monkeypatch.delattr(tarfile, "data_filter", raising=False)
-    with pytest.raises(IntegrityError, match=f"{why}|outside the destination") as caught:
+    with pytest.raises(IntegrityError, match="outside the destination") as caught:
         land(kit, path)
     assert caught.value.message.startswith("demo-1.0.tar.gz: cannot be unpacked: ")
     assert kit.nothing_landed()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import SourceError, UsageError
-from contribbot.git.pins.releases import Release, releases, resolve
+from contribbot.git.pins.index import Release, releases, resolve
 from contribbot.git.pins.source import Silent
 from contribbot.git.pins.sources import provide
 from contribbot.model.evidence import pin_digest

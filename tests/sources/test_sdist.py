@@ -94,26 +94,6 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(kit: Kit, index: Index)
     assert [path.name for path in cached.parent.iterdir()] == ["demo-1.0.tar.gz"]
 
 
-def test_a_digest_of_another_release_is_refused(kit: Kit, index: Index) -> None:
-    archive = kit.pack(TREE)
-    index.offer(archive)
-    obtain(kit.sdist(archive), progress=Silent())
-    # Whoever edits the version of a pin may forget its digest.
-    moved = kit.sdist(archive).model_copy(update={"version": "1.1"})
-    with pytest.raises(IntegrityError, match=r"demo-1\.0\.tar\.gz has the sha256 of demo 1\.1"):
-        obtain(moved, progress=Silent())
-
-
-def test_a_file_of_this_machine_that_an_index_names_is_checked_too(kit: Kit, index: Index) -> None:
-    archive = kit.pack(TREE)
-    index.offer(archive)
-    spec, index.folder = kit.sdist(archive), archive.parent.as_uri() + "/"
-    assert obtain(spec, progress=Silent()) == archive
-    archive.write_bytes(archive.read_bytes() + b"more")
-    with pytest.raises(IntegrityError, match=r"demo-1\.0\.tar\.gz from .*: wrong sha256"):
-        obtain(spec, progress=Silent())
-
-
 def test_a_503_is_asked_again(kit: Kit, index: Index) -> None:
     archive = kit.pack(TREE)
     index.offer(archive)
@@ -138,17 +118,21 @@ def test_a_fault_is_named_and_leaves_nothing(
     assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
 
 
-@pytest.mark.parametrize("announce", [True, False])
-def test_another_digest_than_the_pins_is_refused(kit: Kit, index: Index, announce: bool) -> None:
+@pytest.mark.parametrize(("announce", "local"), [(True, False), (False, False), (False, True)])
+def test_another_digest_than_the_pins_is_refused(
+    kit: Kit, index: Index, announce: bool, local: bool
+) -> None:
     archive = kit.pack(TREE)
     index.offer(archive)
     index.announce = announce
+    if local:
+        index.folder = archive.parent.as_uri() + "/"
     got = kit.sdist(archive).sha256
     with pytest.raises(IntegrityError) as caught:
         bring(kit, archive, sha256="0" * 64)
     assert "0" * 64 in caught.value.message
     assert got in caught.value.message
-    assert index.downloads == (0 if announce else 1)
+    assert index.downloads == (0 if announce or local else 1)
     assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
     assert kit.nothing_landed()
 

@@ -1,16 +1,18 @@
-"""List and download a release's files, from the package indexes and folders that pip uses."""
+"""Releases on the package indexes and in the folders that pip uses: list, pin, download."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import difflib
 import errno
 import hashlib
 import logging
 import os
 import re
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Self
@@ -18,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from contribbot import process
 from contribbot.errors import (
@@ -27,10 +29,29 @@ from contribbot.errors import (
     IntegrityError,
     MachineError,
     SourceError,
+    UsageError,
 )
 from contribbot.files import downloads_folder, lock
-from contribbot.git.pins.source import Progress, one_line, redact, redact_logs
-from contribbot.model.pin import ReleaseSource, WheelSource
+from contribbot.git.pins.source import (
+    NEWEST,
+    Progress,
+    installed_version,
+    one_line,
+    redact,
+    redact_logs,
+)
+from contribbot.model.base import Tag
+from contribbot.model.pin import (
+    GitSource,
+    InstalledSource,
+    Pin,
+    ReleaseRecipe,
+    ReleaseSource,
+    SdistSource,
+    SourceSpec,
+    Upstream,
+    WheelSource,
+)
 
 if TYPE_CHECKING:
     from pypi_simple import DistributionPackage, PyPISimple
@@ -110,7 +131,7 @@ def _pip_settings() -> list[tuple[str, str]]:
     return [(line["name"], str(ast.literal_eval(line["value"]))) for line in lines if line]
 
 
-HINT: Final = "see which indexes `pip config list` names, and whether they have this release"
+_HINT: Final = "see which indexes `pip config list` names, and whether they have this release"
 #: File names that are safe in the cache, of archives that can be imported.
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*(?:\.whl|\.tar\.gz|\.zip)")
 
@@ -149,15 +170,16 @@ class PackagePlace:
         return self.fault or f"{self.name} has {len(self.files) or 'no'} files"
 
 
-def describe(places: list[PackagePlace]) -> str:
+def _describe(places: list[PackagePlace]) -> str:
     """Return one line about all places: how many files each has, or why it cannot be read."""
     listed = "; ".join(map(str, places))
     return listed or "pip is configured with no-index and without find-links"
 
 
-def read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]:
+def _read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]:
     """Yield each folder of pip, then each index; warn of a place that cannot be read."""
     indexes = (config.index_url, *config.extra_index_url)
+    wanted = canonicalize_name(distribution)
     for place in (*config.find_links, *(() if config.no_index else indexes)):
         folder = _local(place)
         name = redact(place) if folder is None else str(folder)
@@ -170,26 +192,23 @@ def read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]:
             log.warning("%s; releases that only it has are not seen", error.message)
             yield PackagePlace(name, fault=error.message)
             continue
-        wanted = canonicalize_name(distribution)
-        yield PackagePlace(
-            name,
-            tuple(
-                File(
-                    filename=package.filename,
-                    version=package.version,
-                    place=name,
-                    sha256=package.digests.get("sha256", "").lower(),
-                    size=package.size,
-                    yanked=package.is_yanked,
-                    package=package,
-                    index=place if folder is None else "",
-                )
-                for package in packages
-                if _FILE_NAME.fullmatch(package.filename)
-                and package.version
-                and canonicalize_name(package.project or "") == wanted
-            ),
+        files = tuple(
+            File(
+                filename=package.filename,
+                version=package.version,
+                place=name,
+                sha256=package.digests.get("sha256", "").lower(),
+                size=package.size,
+                yanked=package.is_yanked,
+                package=package,
+                index=place if folder is None else "",
+            )
+            for package in packages
+            if _FILE_NAME.fullmatch(package.filename)
+            and package.version
+            and canonicalize_name(package.project or "") == wanted
         )
+        yield PackagePlace(name, files)
 
 
 def _local(link: str) -> Path | None:
@@ -200,13 +219,13 @@ def _local(link: str) -> Path | None:
 
 
 def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
-    """Return a distribution's files in a folder; the path may also name one archive."""
+    """Return the archives in a folder, with their digests if they are a distribution's."""
     import pypi_simple  # noqa: PLC0415  0.1 s that only downloads pay
 
-    if not path.exists():
+    if not path.is_dir():
         raise SourceError(f"{path}: no such folder")
     packages = []
-    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+    for file in sorted(path.iterdir()):
         link = pypi_simple.Link(text=file.name, url=file.absolute().as_uri(), attrs={})
         package = pypi_simple.DistributionPackage.from_link(link, distribution)
         if canonicalize_name(package.project or "") == canonicalize_name(distribution):
@@ -293,7 +312,7 @@ def _find(spec: ReleaseSource, config: PipConfig) -> File:
         kind, tags = f"wheel {spec.tags}", spec.tags
     places: list[PackagePlace] = []
     others: list[str] = []
-    for place in read_places(spec.distribution, config):
+    for place in _read_places(spec.distribution, config):
         places.append(place)
         for file in place.files:
             if file.tags == tags and _is_version(file.version, spec.version):
@@ -306,7 +325,7 @@ def _find(spec: ReleaseSource, config: PipConfig) -> File:
             f"{release}: {kind} with another sha256: expected {spec.sha256}, {'; '.join(others)}",
             hint="find out why it differs before you change the pin",
         )
-    raise SourceError(f"{release}: no {kind} of it found: {describe(places)}", hint=HINT)
+    raise SourceError(f"{release}: no {kind} of it found: {_describe(places)}", hint=_HINT)
 
 
 def _is_version(text: str, version: str) -> bool:
@@ -324,16 +343,20 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
             folder.mkdir(exist_ok=True)
             for path in folder.iterdir():
                 if _digest(path) == spec.sha256:
-                    return _checked(path, spec)
+                    return path
                 path.unlink()  # a killed download left this file
             config = read_pip_config()
             file = _find(spec, config)
-            there = _local(file.package.url)
-            if there is None:
-                return _download(file, spec, folder, config, progress)
-            if (digest := _digest(there)) != spec.sha256:
-                raise _another_digest(file, spec, digest)
-            return there
+            path = folder / file.filename
+            _download(file, path, config, progress)
+            if (digest := _digest(path)) == spec.sha256:
+                return path
+            path.unlink()
+            raise IntegrityError(
+                f"{file.filename} from {file.place}: wrong sha256: "
+                f"expected {spec.sha256}, got {digest}",
+                hint="find out why it differs before you change the pin",
+            )
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise process.no_space(str(folder)) from error
@@ -343,53 +366,25 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
         ) from error
 
 
-def _checked(path: Path, spec: ReleaseSource) -> Path:
-    """Return a cached file's path; raise IntegrityError if its name has another version."""
-    wheel = isinstance(spec, WheelSource)
-    name = path.name.removesuffix(".zip").removesuffix(".tar.gz")
-    version = name.split("-")[1] if wheel else name.rpartition("-")[2]
-    if not _is_version(version, spec.version):
-        raise IntegrityError(
-            f"{path.name} has the sha256 of {spec.distribution} {spec.version}",
-            hint="correct the pin's tag and version, or its sha256",
-        )
-    return path
-
-
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _download(
-    file: File, spec: ReleaseSource, folder: Path, config: PipConfig, progress: Progress
-) -> Path:
-    from pypi_simple import DigestMismatchError  # noqa: PLC0415  see _read_folder
-
-    source = f"{file.filename} from {file.place}"
-    path = folder / file.filename
-    file.package.digests = {"sha256": spec.sha256}
-    try:
-        with _client(file.index, config) as client, _network(source):
-            client.download_package(
-                file.package,
-                path,
-                timeout=config.timeout,
-                progress=lambda total: _Tracker(progress, file.filename, total),
-                # The bytes as stored: some servers announce a .tar.gz as a compressed .tar.
-                headers={"Accept-Encoding": "identity"},
-            )
-    except DigestMismatchError as error:
-        raise _another_digest(file, spec, error.actual_digest) from None
-    return path
-
-
-def _another_digest(file: File, spec: ReleaseSource, digest: str) -> IntegrityError:
-    """Return the error for a file whose digest is not the pinned digest."""
-    return IntegrityError(
-        f"{file.filename} from {file.place}: wrong sha256: expected {spec.sha256}, got {digest}",
-        hint="find out why it differs before you change the pin",
-    )
+def _download(file: File, path: Path, config: PipConfig, progress: Progress) -> None:
+    if there := _local(file.package.url):
+        shutil.copyfile(there, path)
+        return
+    with _client(file.index, config) as client, _network(f"{file.filename} from {file.place}"):
+        client.download_package(
+            file.package,
+            path,
+            verify=False,  # `obtain` compares the digest with the pin's
+            timeout=config.timeout,
+            progress=lambda total: _Tracker(progress, file.filename, total),
+            # The bytes as stored: some servers announce a .tar.gz as a compressed .tar.
+            headers={"Accept-Encoding": "identity"},
+        )
 
 
 class _Tracker:
@@ -408,3 +403,154 @@ class _Tracker:
     def update(self, increment: int) -> None:
         """Advance the progress display by a number of downloaded bytes."""
         self._progress.advance(increment)
+
+
+_PURE: Final = "py3-none-any"
+_TAG: Final = TypeAdapter[str](Tag)
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of an upstream: its version, tag and files on package indexes."""
+
+    order: Version
+    tag: str
+    #: The release's files on package indexes, in the order of the file names.
+    files: tuple[File, ...]
+
+    @property
+    def yanked(self) -> bool:
+        """Whether the project has withdrawn all files of the release."""
+        return all(file.yanked for file in self.files)
+
+
+def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> list[Release]:
+    """Return an upstream's final releases on package indexes, the oldest first."""
+    recipe, known, places = _known(upstream)
+    if not known:
+        raise SourceError(
+            f"{pin.upstream}: no release of {recipe.distribution} found: {_describe(places)}",
+            hint=_HINT,
+        )
+    return [
+        release
+        for release in known
+        if release.tag in also or not (release.order.is_prerelease or release.yanked)
+    ]
+
+
+def resolve(pin: Pin, upstream: Upstream, tag: str) -> Pin:
+    """Return a pin like this pin, at another tag of the same upstream."""
+    return pin if tag == pin.tag else resolve_file(pin, upstream, tag)[0]
+
+
+def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | None]:
+    """Return a pin at another tag, and its source archive, or else its best wheel."""
+    recipe, known, places = _known(upstream)
+    final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
+    # A release that is asked for by name may be withdrawn.
+    named = [release for release in known if release.tag in {tag, recipe.tag_of(tag)}]
+    for release in final[-1:] if tag == NEWEST else named:
+        if release.tag == pin.tag:
+            return pin, None
+        file = _chosen(upstream, recipe, release)
+        sources: list[SourceSpec] = [
+            *_installed(pin, str(release.order)),
+            _source(recipe, file),
+            *(spec for spec in pin.sources if isinstance(spec, GitSource)),
+        ]
+        return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
+    advice, name = _advice(known, tag), recipe.distribution
+    missing = f"no such release of {name}"
+    if known:
+        raise UsageError(f"{upstream.name} {tag}: {missing}", hint=advice)
+    raise SourceError(f"{upstream.name} {tag}: {missing}: {_describe(places)}", hint=advice)
+
+
+def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], list[PackagePlace]]:
+    """Return the upstream's recipe, the known releases, oldest first, and the places read."""
+    recipe = upstream.release
+    if recipe is None:
+        raise SourceError(
+            f"{upstream.name}: upstreams/{upstream.name}.toml does not say where its releases are",
+            hint='add a table [release] with distribution = "…", its name on the package index'
+            " (docs/upstreams.md), or add the other pin to queue.toml yourself",
+        )
+    places = list(_read_places(recipe.distribution, read_pip_config()))
+    # Where several places have a file, the first place counts.
+    files = {file.filename: file for place in reversed(places) for file in place.files}
+    by_version: dict[Version, list[File]] = {}
+    for _, file in sorted(files.items()):
+        # A version with a local label (`+cpu`) is a build of a release, not a release.
+        if "+" not in file.version:
+            by_version.setdefault(Version(file.version), []).append(file)
+    known = []
+    for order, group in sorted(by_version.items()):
+        # A wheel's name has the normalized version; a source archive's is nearer to the tag.
+        first = next((file for file in group if not file.tags), group[0])
+        # A version that cannot be a tag of git, such as one with an epoch, is left out.
+        with contextlib.suppress(ValidationError):
+            tag = _TAG.validate_python(recipe.tag_of(first.version))
+            known.append(Release(order, tag, tuple(group)))
+    return recipe, known, places
+
+
+def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File:
+    files = [file for file in release.files if not file.yanked] or list(release.files)
+    sdists = [file for file in files if not file.tags]
+    if sdists:
+        # `.tar.gz` comes before `.zip`, which keeps fewer of a file's modes.
+        return min(sdists, key=lambda file: (file.filename.endswith(".zip"), file.filename))
+    if not recipe.packages:
+        raise SourceError(
+            f"{upstream.name} {release.tag}: there are only wheels, and"
+            f" upstreams/{upstream.name}.toml does not say what the repository has of them",
+            hint="add packages = […] to its table [release]: the wheel's top-level folders",
+        )
+    sizes = {file.filename: file.size for file in files if file.size is not None}
+    if len(sizes) < len(files):
+        # Another machine may know other sizes: choose without sizes, the same anywhere.
+        sizes = {}
+
+    def preference(file: File) -> tuple[bool, bool, int, str]:
+        # A wheel for Windows may hold other line ends than the repository (torch 2.15.0 does).
+        windows = file.tags.rpartition("-")[2].startswith("win")
+        return file.tags != _PURE, windows, sizes.get(file.filename, 0), file.filename
+
+    return min(files, key=preference)
+
+
+def _source(recipe: ReleaseRecipe, file: File) -> ReleaseSource:
+    sha256, name = file.sha256, recipe.distribution
+    facts = {"distribution": name, "version": file.version, "sha256": sha256, "root": recipe.root}
+    if not sha256:
+        raise SourceError(
+            f"{file.filename}: {file.place} does not announce its sha256",
+            hint="download it, and add the pin with its sha256 to queue.toml yourself",
+        )
+    if not file.tags:
+        return SdistSource.model_validate({"kind": "sdist", **facts})
+    root = recipe.root if recipe.wheel_root is None else recipe.wheel_root
+    wheel = {"kind": "wheel", "tags": file.tags, "packages": recipe.packages, "root": root}
+    return WheelSource.model_validate({**facts, **wheel})
+
+
+def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
+    """Yield the pin's sources of kind `installed`, if this Python has the version installed."""
+    for spec in pin.sources:
+        if isinstance(spec, InstalledSource):
+            there = installed_version(spec.distribution) or ""
+            if version in {there, there.partition("+")[0]}:
+                yield spec.model_copy(update={"version": version})
+
+
+def _advice(known: Sequence[Release], tag: str) -> str:
+    """Return a hint for a person who named a tag without a release."""
+    if not known:
+        return _HINT
+    tags = [release.tag for release in known]
+    near = difflib.get_close_matches(tag, tags, n=2) or tags[-1:]
+    return (
+        f"name {' or '.join(near)}; or, for a tag without a release, add a pin with a git source"
+        " to queue.toml"
+    )

@@ -1,4 +1,4 @@
-"""Fetch a tag or commit of a git repository without history, and read a remote's tags."""
+"""Fetch a tag or commit of a git repository without history; list a remote's releases."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot import process
@@ -22,9 +23,9 @@ from contribbot.errors import (
     SourceError,
     UsageError,
 )
-from contribbot.git.pins.source import SourceRequest, default_remote, one_line, redact
+from contribbot.git.pins.source import NEWEST, SourceRequest, default_remote, one_line, redact
 from contribbot.model.base import Tag
-from contribbot.model.pin import GitSource, Upstream
+from contribbot.model.pin import GitSource, Pin, Upstream
 
 log: Final = logging.getLogger(__name__)
 
@@ -266,3 +267,43 @@ def out_of_order(start: str, end: str) -> UsageError:
     if start == end:
         return UsageError(f"both ends are {start}", hint="name two ends")
     return UsageError(f"{end} does not come after {start}", hint="write them the other way round")
+
+
+_TAG_REF: Final = re.compile(r"refs/tags/(?P<tag>[A-Za-z0-9][A-Za-z0-9._+-]*)")
+
+
+def release_tags(upstream: Upstream, source: GitSource, *, also: Collection[str] = ()) -> list[str]:
+    """Return a repository's tags of final releases, the oldest release first."""
+    with elsewhere(upstream, source) as remote:
+        return _final(_tags(remote), also)
+
+
+def _tags(remote: Remote) -> list[str]:
+    """Return a repository's tags whose names a pin can have."""
+    return [
+        match["tag"] for ref in remote.refs("refs/tags/*") if (match := _TAG_REF.fullmatch(ref))
+    ]
+
+
+def _final(tags: Sequence[str], also: Collection[str] = ()) -> list[str]:
+    """Return, of some tags, those of final releases, the oldest release first."""
+    versions: dict[str, Version] = {}
+    for tag in tags:
+        with contextlib.suppress(InvalidVersion):
+            versions[tag] = Version(tag)
+    final = {tag for tag, version in versions.items() if tag in also or not version.is_prerelease}
+    return sorted(final, key=lambda tag: (versions[tag], tag))
+
+
+def pin_from_git(pin: Pin, upstream: Upstream, source: GitSource, tag: str) -> Pin:
+    """Return a pin at another tag whose only source is a git repository."""
+    with elsewhere(upstream, source) as remote:
+        tags = _tags(remote)
+    known = _final(tags)
+    wanted = known[-1] if tag == NEWEST and known else tag
+    if wanted not in tags:
+        raise UsageError(
+            f"{pin.upstream} {tag}: no such release in {remote.shown}",
+            hint=f"the newest are {', '.join(known[-5:])}" if known else "it has no release tags",
+        )
+    return Pin(upstream=pin.upstream, tag=wanted, sources=(source,))

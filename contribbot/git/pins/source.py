@@ -20,6 +20,8 @@ from contribbot.model.pin import Pin, SourceSpec, Upstream
 #: Part of every ref's name. Raise this number when an importer starts to write other trees,
 #: so that trees of older importers are not found.
 IMPORTER: Final = 1
+#: Instead of a tag: the newest release that is neither a pre-release nor withdrawn.
+NEWEST: Final = "newest"
 
 Spec = TypeVar("Spec", bound=Model)
 
@@ -109,13 +111,17 @@ def default_remote(upstream: Upstream) -> str:
     return f"{server.rstrip('/')}/{upstream.repository}"
 
 
+def installed_version(distribution: str) -> str | None:
+    """Return the version of a distribution that this Python has installed, or None."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(distribution)
+    return None
+
+
 def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
     """Return the store's ref for a pin's source, with a digest of all that decides the tree."""
-    installed = None
-    if spec.kind == "installed":
-        # Each build of a release (`+cpu`, `+rocm6.4`) has its own tree.
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            installed = importlib.metadata.version(spec.distribution)
+    # Each build of a release (`+cpu`, `+rocm6.4`) has its own tree.
+    installed = installed_version(spec.distribution) if spec.kind == "installed" else None
     facts: dict[str, object] = {
         "commit": pin.commit,
         "importer": IMPORTER,
