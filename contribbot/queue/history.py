@@ -483,7 +483,7 @@ def superseded_by_release(status: PatchStatus) -> Supersession | None:
 
 
 def remember_superseded(queue: Queue, found: Mapping[str, Supersession | None]) -> None:
-    """Remember (None: forget) the supersessions of patches, in a file that may be deleted."""
+    """Save which patches are superseded, in a file that may be deleted; None removes an entry."""
     known = _remembered(queue).of
     now = dict(known)
     for name, seen in found.items():
