@@ -296,6 +296,8 @@ class Transaction:
         gone = [path for path, content in changed.items() if content is None]
         renames: dict[Path, Path] = {}
         try:
+            if log is not None:
+                log.record("state" if operation else "version", summary, changed)
             for path, content in changed.items():
                 _check_writable(self._folder / path)
                 if content is not None:
@@ -303,8 +305,6 @@ class Transaction:
                     partial = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.partial")
                     renames[partial] = place
                     _write(partial, content, place)
-            if log is not None:
-                log.record("state" if operation else "version", summary, changed)
         except BaseException as error:
             for partial in renames:
                 with contextlib.suppress(OSError):
