@@ -11,10 +11,8 @@ from contribbot.cli.render import Block, Code, count
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, worktree
 from contribbot.queue.arrange import read_range
-from contribbot.queue.load import Queue
 from contribbot.queue.refresh import Objection, Refreshed
 from contribbot.queue.refresh import refresh as save
-from contribbot.queue.transaction import OperationLog
 from contribbot.queue.worktree import Drift, EditedTree, LossKind
 
 _UNSAVED: Final = "With --abort: also changes that refresh has not saved."

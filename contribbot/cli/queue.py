@@ -18,7 +18,6 @@ from contribbot.queue import arrange, exchange, history
 from contribbot.queue.arrange import range_diff, read_range
 from contribbot.queue.exchange import Export
 from contribbot.queue.history import Event
-from contribbot.queue.load import Queue
 from contribbot.queue.transaction import Operation, OperationList, OperationLog
 
 
