@@ -85,7 +85,8 @@ def compiled(ran: Ran) -> dict[str, StageResult]:
 
 def test_a_triton_kernel_is_compiled_for_each_target(toy: Toy, program: Program) -> None:
     targets = ("gfx942", "gfx1100")
-    put(toy, LONG, SHORT, targets=targets, more=f"fewer_instructions = {[*targets]}")
+    more = f"fewer_instructions = {[*targets]}\nnum_stages = 1"
+    put(toy, LONG, SHORT, targets=targets, more=more)
 
     ran = program("verify", "scale", "--json")
 
@@ -102,6 +103,7 @@ def test_a_triton_kernel_is_compiled_for_each_target(toy: Toy, program: Program)
         lanes = 64 if target.startswith("gfx9") else 32
         assert dig(row, 0, 3, columns.index("wavefront")) == lanes
         assert str(dig(result.details, "toolchain", "name")).startswith("triton ")
+        assert "num_warps=4, num_stages=1)" in result.model_dump_json()
         assert str(toy.root) not in result.model_dump_json()
     assert compiled(program("verify", "scale", "--json"))["gfx942"].cached
 

@@ -513,6 +513,7 @@ def test_launches_are_shown_where_that_is_asked_for(
 signature = { out_ptr = "*fp32:16", in_ptr = "*fp32:16", n = "i32", BLOCK = "constexpr" }
 constants = { BLOCK = 256 }
 num_warps = 4
+num_stages = 2
 """
     assert (stated in ran.out) is bool(shown)
 

@@ -201,7 +201,8 @@ def _compiled(
     compiler.seconds = done.seconds
     compiler.command = compiler.scrub(
         f"triton.compile({source.function} of {source.path}, "
-        f'GPUTarget("hip", "{target}", {wave_size(target)}), num_warps={source.num_warps})'
+        f'GPUTarget("hip", "{target}", {wave_size(target)}), '
+        f"{', '.join(f'{name}={value}' for name, value in options.items())})"
     )
     return compiler, done, answer
 

@@ -109,7 +109,8 @@ def as_stated(source: _Source, metadata: _CompiledMetadata) -> str:
     ]
     return (
         f'function = "{source.fn.__qualname__}"\nsignature = {{ {", ".join(types)} }}\n'
-        f"constants = {{ {', '.join(constants)} }}\nnum_warps = {metadata.num_warps}"
+        f"constants = {{ {', '.join(constants)} }}\n"
+        f"num_warps = {metadata.num_warps}\nnum_stages = {metadata.num_stages}"
     )
 
 

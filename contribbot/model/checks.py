@@ -187,6 +187,8 @@ class Compile(Stated):
     signature: dict[str, Line] = Field(default_factory=dict)
     constants: dict[str, JsonValue] = Field(default_factory=dict)
     num_warps: Annotated[int, Field(ge=1, le=32)] = 4
+    #: None: Triton's default for the target (and not in the digest of checks).
+    num_stages: Annotated[int, Field(ge=1)] | None = Field(default=None, exclude_if=operator.not_)
     #: Environment variables for the import of a Triton kernel's file. An empty `env` is left out of
     #: the digest of checks, so that records older than this key stay valid.
     env: CheckEnvironment = Field(default_factory=dict, exclude_if=operator.not_)

@@ -236,6 +236,7 @@ def _source(
         signature=entry.signature,
         constants=entry.constants,
         num_warps=entry.num_warps,
+        num_stages=entry.num_stages,
         # With an overlay, Python imports the installed packages.
         tree=None if job.patch.upstream.overlay else exported,
         env=entry.env,
