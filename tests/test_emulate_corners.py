@@ -1044,11 +1044,17 @@ def test_beyond_scratch_its_own_size_is_told() -> None:
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx950", "gfx1100", "gfx1201"])
 def test_a_spilled_register_may_be_read_before_it_is_written(target: str) -> None:
-    """LLVM reloads at a join what one way has spilled; a lane has no address in that."""
+    """LLVM reloads at a join what one way has spilled: at a constant place, no index."""
     old = target.startswith("gfx9")
     word = "dword" if old else "b32"
-    for address, fails in (("off, off offset:8", False), ("v1, off", True)):
-        text = f"v_mov_b32 v0, 7\nv_mov_b32 v1, 8\nscratch_load_{word} v0, {address}\n"
+    for address, fails in (
+        ("off, off offset:8", False),
+        ("v1, off", True),
+        ("off, s4", False),
+        ("off, s5", True),
+    ):
+        text = "v_mov_b32 v0, 7\nv_mov_b32 v1, 8\ns_movk_i32 s4, 8\ns_lshl_b32 s5, s4, 0\n"
+        text += f"scratch_load_{word} v0, {address}\n"
         made = program(target, f"{text}s_endpgm\n", scratch=16)
         machine = Executor(
             Launch(made, Memory(), (1, 1, 1), initial_registers(made, 1)[1], [None] * 3, 0),

@@ -354,6 +354,10 @@ HALVES = """
 extern "C" __global__ void halves(unsigned* memory, unsigned offset) {
   unsigned long long d = 0x0000000700000201ull;
   asm volatile("global_atomic_cmpswap %0, %1, %2" : : "v"(offset), "v"(d), "s"(memory) : "memory");
+}
+extern "C" __global__ void add_half(_Float16* memory, unsigned place, unsigned* out) {
+  if (place) out[1] = *(unsigned*)(memory + place + threadIdx.x);
+  __hip_atomic_fetch_add(memory + 2, (_Float16)1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }"""
 
 
@@ -373,10 +377,16 @@ def source(target: str) -> str:
 
 
 def test_an_atomic_operation_on_the_word_around_a_half(compiled: CompileOnce) -> None:
-    """LLVM makes one of an atomic operation on two bytes."""
-    kernel = compiled(source("gfx942"), "gfx942")["halves"]
+    """LLVM makes one of an atomic operation on two bytes, and loads that word before."""
+    kernels = compiled(source("gfx942"), "gfx942")
     half = np.array([7], np.uint16)
-    emulate.launch(kernel, 1, 1, [half, 0])
+    emulate.launch(kernels["halves"], 1, 1, [half, 0])
     assert half.tolist() == [0x0201]
     with pytest.raises(emulate.KernelError, match="4 bytes at offset 4 of argument 0"):
-        emulate.launch(kernel, 1, 1, [half, 4])
+        emulate.launch(kernels["halves"], 1, 1, [half, 4])
+    floats, out = np.array([1, 2, 3], np.float16), np.zeros(2, np.uint32)
+    emulate.launch(kernels["add_half"], 1, 1, [floats, 0, out])
+    assert floats.tolist() == [1, 2, 4]
+    for place, told in ((2, "4 bytes at offset 4"), (3, "4 bytes at offset 6")):
+        with pytest.raises(emulate.KernelError, match=f"{told} of argument 0"):
+            emulate.launch(kernels["add_half"], 1, 1, [floats, place, out])

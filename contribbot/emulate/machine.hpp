@@ -431,8 +431,10 @@ struct Instruction {
   Execute *execute;
   const u64 *op;
   const Track *track;
-  u64 bits, counts;  // of its registers (registers.py, `bits`); whether it begins, awaits or arrives
+  u64 bits, counts;  // of its registers (registers.py, `bits`); 1: begins, awaits or arrives; and below
 };
+constexpr u64 WIDE = 2;     // loads the word around the half that an atomic operation of its line changes
+constexpr u64 INDEXED = 4;  // loads at a scalar register's index, not a spilled register
 constexpr u16 ANY = 0xFFFF;
 enum Kind { VECTOR_MEMORY, LOCAL, SCALAR_MEMORY, FLAT_MEMORY, KINDS };
 // The memory operations of a wave, numbered by kind. Vector memory and LDS finish in order.
@@ -474,6 +476,7 @@ struct Machine {
   u64 loads, into;       // the last such load; whether the last operation is one
   u64 first;             // the first barrier of the workgroup
   u64 split;             // whether its waves may have separate caches (RDNA's WGP mode)
+  u64 word;              // a word of which some bytes lie past a tensor's end
 };
 
 static __attribute__((noinline)) u8 *fail(Machine *m, u64 fault, u64 space, u64 address, u64 size, u64 other) {
@@ -508,6 +511,7 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
   if (address + size > b->size) return fail(m, OUTSIDE, space, address, size, 0);
   if (!aligned(m, address, size, how)) return fail(m, MISALIGNED, space, address, size, 0);
   u64 offset = space == SHARED ? address : address + (m->wave * LANES + lane) * b->size;
+  if (how == RELOAD && m->code[m->at / 4].counts & INDEXED) how = READ;
   if (!marked(m, b->written, offset, size, how, space, 0)) return nullptr;
   // Where two paths join, LLVM also reloads a register that only the other path has spilled:
   // nobody uses it.
@@ -579,7 +583,12 @@ INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how
   if (!row) return fail(m, NOWHERE, GLOBAL, address, size, 0);
   Buffer *b = m->buffers + row;
   u64 offset = address - b->base;
-  if (offset + size > b->size) return fail(m, OUTSIDE, GLOBAL, offset, size, row);
+  if (offset + size > b->size) {
+    if (how != READ || offset % 4 || offset >= b->size || !(m->code[m->at / 4].counts & WIDE))
+      return fail(m, OUTSIDE, GLOBAL, offset, size, row);
+    m->word = 0;
+    return __builtin_memcpy(&m->word, b->data + offset, b->size - offset), (u8 *)&m->word;
+  }
   if (how & WRITE && !b->writable) return fail(m, READ_ONLY, GLOBAL, offset, size, row);
   if (!aligned(m, offset, size, how)) return fail(m, MISALIGNED, GLOBAL, offset, size, row);
   if (how & WRITE) b->changed = 1;

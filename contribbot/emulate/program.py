@@ -36,6 +36,13 @@ _FLAGS: Final = (
 _OURS: Final = "a fault of contribbot; please report it"
 #: Instructions that make results depend on the order of workgroups, or that go to unknown code.
 _ORDERED: Final = re.compile(r"(GLOBAL|FLAT|BUFFER)_ATOMIC|S_(SETPC|SWAPPC)_B64")
+#: LLVM makes an atomic operation on a half a load of the word around the half, and swaps in a loop
+#: (AtomicExpandPass.cpp): some bytes of that word may lie past the end of a tensor.
+_SWAP: Final = re.compile(r"(GLOBAL|FLAT|BUFFER)_ATOMIC_CMPSWAP(_B32)?$")
+_WORD: Final = re.compile(r"(GLOBAL|FLAT|BUFFER)_LOAD_(DWORD|B32)$")
+_SCRATCH: Final = re.compile(r"SCRATCH_LOAD_")
+#: Scalar operands that are constants, no register, or the stack and frame pointers.
+_FIXED: Final = frozenset({32, 33, 124, 127, *range(128, 209), 255})
 _UNMODELLED: Final = "STOP(UNMODELLED)"
 
 
@@ -123,6 +130,7 @@ class Program:
             self.vectors = max(self.vectors, written.vectors)
             if written.doubt:
                 self.unmodelled[offset] = written.doubt
+        swaps = {self._line(offset) for offset in found if self._is(offset, _SWAP)} - {""}
         addresses = self._functions.addresses(written.code for _, written in found.values())
         for offset, (following, written) in found.items():
             numbers = (following, *written.parameters)
@@ -133,8 +141,29 @@ class Program:
                 ctypes.addressof(parameters),
                 written.track.ctypes.data,
                 written.bits,
-                written.counts,
+                written.counts
+                + 2 * (self._is(offset, _WORD) and self._line(offset) in swaps)
+                + 4 * (self._is(offset, _SCRATCH) and self._indexes(offset)),
             )
+
+    def _is(self, offset: int, names: re.Pattern[str]) -> bool:
+        found = self._instructions.get(offset)
+        return bool(found and names.match(found.name))
+
+    def _line(self, offset: int) -> str:
+        return self.kernel.lines.at(offset)
+
+    def _indexes(self, offset: int) -> bool:
+        """Return whether the scalar base of a load is computed; a spill's is a constant place."""
+        base = self._instructions[offset].get("saddr")
+        if base in _FIXED:
+            return False
+        for before in range(offset - 4, -1, -4):
+            each = self._instructions.get(before)
+            if each and each.get("sdst", each.get("sdata", each.get("vdst"))) == base:
+                sources = each.get("ssrc0"), each.get("ssrc1", 128)
+                return not each.name.startswith("S_MOVK") and not _FIXED.issuperset(sources)
+        return False
 
     def _at(self, offset: int) -> Instruction | None:
         """Return the instruction at an offset of the code; None: not in the tables."""
