@@ -1,4 +1,4 @@
-"""Write files so that a reader sees the whole old or the whole new content; paths of the cache."""
+"""Atomic writes, locks, the cache's folders, and temporary folders for runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import hashlib
 import logging
 import os
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import contribbot
 from contribbot.errors import UsageError, check_stopping
+from contribbot.process import remove_tree
 
 _PARTIAL: Final = ".partial"
 
@@ -42,13 +44,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def write_named(path: Path, content: bytes) -> None:
     """Write a file that the user named; UsageError: the path is a folder, or lies in no folder."""
-    if path.is_dir():
-        raise UsageError(f"{path}: a folder", hint="name a file")
-    if path.parent.is_file():
-        raise UsageError(f"{path.parent}: not a folder", hint="name a folder")
-    if not path.absolute().parent.is_dir():
-        hint = f"make it first: mkdir -p {path.parent}"
-        raise UsageError(f"{path.parent}: no such folder", hint=hint)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"{path}: no file can be there", hint="name a file in an existing folder")
     try:
         write_atomically(path, content)
     except OSError as error:
@@ -111,18 +108,11 @@ def log_path(folder: Path, sha256: str) -> Path:
 def cache_folder() -> Path:
     """Return the cache folder: `CONTRIBBOT_CACHE`, or the platform's cache folder of the user."""
     chosen = os.environ.get("CONTRIBBOT_CACHE", "")
-    if os.pathsep in chosen:
-        raise UsageError(
-            f"CONTRIBBOT_CACHE={chosen}: a folder with {os.pathsep} in its name cannot be searched",
-            hint="name another folder",
-        )
+    if os.pathsep in chosen or chosen.startswith("~"):
+        hint = f"name a folder by its whole path, without {os.pathsep}"
+        raise UsageError(f"CONTRIBBOT_CACHE={chosen}: not possible", hint=hint)
     if chosen:
-        try:
-            return Path(chosen).expanduser().absolute()
-        except RuntimeError as error:
-            raise UsageError(
-                f"CONTRIBBOT_CACHE={chosen}: no such home", hint="name another folder"
-            ) from error
+        return Path(chosen).absolute()
     import platformdirs  # noqa: PLC0415  only needed without the variable
 
     return Path(platformdirs.user_cache_dir("contribbot", appauthor=False))
@@ -148,3 +138,70 @@ def tool_digest() -> str:
             total.update(path.relative_to(root).as_posix().encode())
             total.update(hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()
+
+
+#: The seconds since the last use after which an entry of a shelf is removed.
+_UNUSED: Final = 30 * 86400.0
+
+
+class Shelf(NamedTuple):
+    """A cache folder, the pattern of its entries, and the file that notes an entry's last use."""
+
+    folder: Path
+    entries: str = "*"
+    marker: str = ""
+
+
+@contextlib.contextmanager
+def run_folder(*shelves: Shelf) -> Iterator[Path]:
+    """Yield a temporary folder; remove folders of killed runs, and unused entries of shelves."""
+    import filelock  # noqa: PLC0415  start-up time
+
+    runs = cache_folder() / "runs"
+    with lock(runs.with_name("runs.lock"), "the folder of running jobs"):
+        runs.mkdir(exist_ok=True)
+        if _remove_orphans(runs):
+            for shelf in shelves:
+                _remove_unused(shelf)
+        # The name is short: the path of a socket has at most 107 characters (unix(7)).
+        folder = runs / uuid.uuid4().hex[:8]
+        # Any thread may end the run and release the lock.
+        guard = filelock.FileLock(folder.with_suffix(".lock"), thread_local=False)
+        guard.acquire()
+        folder.mkdir()
+    try:
+        yield folder
+    finally:
+        remove_tree(folder, wait=False)
+        folder.with_suffix(".lock").unlink(missing_ok=True)
+        guard.release()
+
+
+def _remove_orphans(runs: Path) -> bool:
+    """Remove the folders of killed runs; return whether no other run is alive."""
+    import filelock  # noqa: PLC0415  start-up time
+
+    alone = True
+    for path in runs.glob("*.lock"):
+        try:
+            with filelock.FileLock(path).acquire(timeout=0):
+                remove_tree(path.with_suffix(""))
+                path.unlink(missing_ok=True)
+        except TimeoutError:
+            alone = False
+    return alone
+
+
+def _remove_unused(shelf: Shelf) -> None:
+    """Remove the entries of a shelf that no run has used for 30 days."""
+    for entry in shelf.folder.glob(shelf.entries):
+        marker = entry / shelf.marker
+        # An entry that belongs to another user, or has vanished meanwhile, is left.
+        with contextlib.suppress(OSError):
+            last = (marker if shelf.marker and marker.exists() else entry).lstat().st_mtime
+            if time.time() - last < _UNUSED:
+                continue
+            if entry.is_dir():
+                remove_tree(entry)
+            else:
+                entry.unlink()

@@ -12,9 +12,8 @@ from PIL import Image
 
 from contribbot.markdown import plain
 from contribbot.queue.load import Queue, load_queue
-from contribbot.report.coverage import RUN, CellLine, Mark
 from contribbot.report.site import Survey, make_report, survey_of
-from contribbot.report.story import PatchSummary
+from contribbot.report.story import RUN, CellLine, Mark, PatchSummary
 from tests.browser import chromium, picture, show
 
 ROOT: Final = Path(__file__).resolve().parent.parent

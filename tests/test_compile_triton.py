@@ -253,7 +253,7 @@ UNREAD = (
     ("place", "value", "said"),
     [
         ("contribbot.compile.triton.triton_version", lambda: "3.9.0", UNREAD),
-        pytest.param("contribbot.machine.needs._EMULATOR", ("not_installed_anywhere",),
+        pytest.param("contribbot.machine.doctor._EMULATOR", ("not_installed_anywhere",),
                      "not_installed_anywhere, which emulating needs", marks=pytest.mark.slow),
         pytest.param("contribbot.compile.triton.triton_missing", bool, "", marks=pytest.mark.slow),
     ],

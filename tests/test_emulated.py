@@ -522,7 +522,7 @@ def test_without_the_extra_it_says_what_installs_it(
     toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(toy, RIGHT, WIDE)
-    monkeypatch.setattr("contribbot.machine.needs._EMULATOR", ("no_such_module",))
+    monkeypatch.setattr("contribbot.machine.doctor._EMULATOR", ("no_such_module",))
     ran = program("verify", "wave", "--json", "--require", "emulated:gfx942")
     (result,) = emulated(ran).values()
     assert result.outcome == "unavailable"
@@ -747,7 +747,7 @@ def test_without_what_it_takes_the_trees_launches_stay_open(
 ) -> None:  # fmt: skip
     put_tree(toy, "check")
     if module:
-        monkeypatch.setattr("contribbot.machine.needs._EMULATOR", (module,))
+        monkeypatch.setattr("contribbot.machine.doctor._EMULATOR", (module,))
     else:
         hide_triton()
     ran = program("verify", "rows", "--json", "--require", "emulated:gfx942")

@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "contribbot"
 #: Low to high: each imports only from itself and from those before it.
 ROOMS = (
-    "former", "errors", "markdown", "lifeline", "process", "files", "run_folder",
+    "former", "errors", "markdown", "process", "files",
     "model", "schemas",
     "upstreams", "git", "queue",
     "stand_in", "importing",

@@ -13,9 +13,8 @@ import pytest
 
 from contribbot.compile import cache as build_cache
 from contribbot.compile.cache import Compiled
-from contribbot.files import cache_folder, log_path
+from contribbot.files import Shelf, cache_folder, log_path, run_folder
 from contribbot.machine.machine import Packages, this_machine
-from contribbot.run_folder import Kept, run_folder
 from contribbot.verify.pipeline import CachedOutcome, OutcomeCache
 from tests.buildtoy import products, put_kernel_patch
 from tests.conftest import Program, until
@@ -26,7 +25,7 @@ DAY = 86400
 #: A run that lasts until its input ends, in a process of its own.
 RUN = """\
 import sys
-from contribbot.run_folder import run_folder
+from contribbot.files import run_folder
 from contribbot.compile import cache as build_cache
 
 with run_folder(build_cache.compile_shelf(), build_cache.build_shelf()):
@@ -66,9 +65,11 @@ def put_compile(name: str) -> Path:
     return cache_folder() / "compiles" / key[:2] / f"{key}.json"
 
 
-def a_run(*kept: Kept) -> None:
+def a_run(*shelves: Shelf) -> None:
     """Start a run in this process and end it."""
-    with run_folder(*(kept or (build_cache.compile_shelf(), build_cache.build_shelf()))) as folder:
+    with run_folder(
+        *(shelves or (build_cache.compile_shelf(), build_cache.build_shelf()))
+    ) as folder:
         assert list(folder.iterdir()) == [], "a run begins with an empty folder"
 
 
@@ -88,24 +89,14 @@ def test_verify_keeps_what_it_uses_and_lets_go_of_the_rest(toy: Toy, program: Pr
     shutil.copytree(products(toy)[0], strays[2])
     strays.append(put_compile("stray"))
     # Not what is in the products: it would no longer be as it was built.
-    age(31, *wanted, *strays, *builds.iterdir(), *builds.glob("*/product.json"))
-    stamps = [folder / ".swept" for folder in (outcomes, logs, builds, strays[3].parent.parent)]
-    for stamp in stamps:
-        stamp.touch()
+    age(29, *wanted)
+    age(31, *strays, *builds.iterdir(), *builds.glob(f"{'0' * 64}/product.json"))
 
-    today = program("verify", "area", "--json")
+    again = program("verify", "area", "--json")
 
-    assert all(one.cached for one in today.report().stages)
+    assert all(one.cached for one in again.report().stages)
     assert all(map(fresh, wanted)), "what is used was not noted"
-    assert all(map(os.path.lexists, strays)), "it was swept twice a day"
-
-    age(2, *stamps)
-    tomorrow = program("verify", "area", "--json")
-
-    assert all(one.cached for one in tomorrow.report().stages)
-    assert all(path.is_file() for path in wanted)
     assert not any(map(os.path.lexists, strays))
-    assert all(map(fresh, stamps))
     assert until(lambda: not list((cache_folder() / "runs").iterdir()))
 
 
@@ -148,20 +139,6 @@ def test_the_log_of_a_remembered_outcome_stays_as_long_as_the_outcome(tmp_path: 
     assert not stray.exists()
 
 
-@pytest.mark.parametrize(("days", "gone"), [(0.9, False), (1.1, True)])
-def test_it_is_done_once_a_day(days: float, gone: bool) -> None:
-    stray = put_compile("stray")
-    age(31, stray)
-    stamp = stray.parent.parent / ".swept"
-    stamp.touch()
-    age(days, stamp)
-
-    a_run()
-
-    assert stray.exists() != gone
-    assert fresh(stamp) == gone
-
-
 def test_nothing_is_let_go_while_another_process_may_use_it() -> None:
     other = subprocess.Popen(
         [sys.executable, "-c", RUN], cwd=Path(__file__).parent.parent, text=True,
@@ -176,7 +153,6 @@ def test_nothing_is_let_go_while_another_process_may_use_it() -> None:
 
     assert product.is_dir()
     assert compiled.is_file()
-    assert not (product.parent / ".swept").exists(), "then the next run would not look either"
 
     # However the other ended, it uses nothing any more.
     other.kill()

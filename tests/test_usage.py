@@ -311,9 +311,9 @@ queue split area x --from 9 | area: nothing would be in one of the two; see
 rebase | rebase needs a release; contribbot rebase TAG
 rebase --continue | no move is underway; start one: contribbot rebase TAG
 queue diff area v1..v9 | area: there is no version v1
-queue export area --output plain.txt/x | plain.txt: not a folder; name a folder
-queue export area --output folder | folder: a folder; name a file
-queue export area --output nope/x.mbox | nope: no such folder; make it first: mkdir -p nope
+queue export area --output plain.txt/x | plain.txt/x: no file can be there; name a file in
+queue export area --output folder | folder: no file can be there; name a file in
+queue export area --output nope/x.mbox | nope/x.mbox: no file can be there; name a file in
 check area --check rde | area: no check rde; it has red, same
 bisect area v1.0 v1.0 | both ends are v1.0; name two ends
 gate area --different nonsense | --different 'nonsense': no pull request and a reason

@@ -25,7 +25,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from contribbot.bench import Case, device
-from contribbot.lifeline import guard_group, limit_files
+from contribbot.process import guard_group, limit_files
 
 #: The shortest round: seconds on a processor, milliseconds on a GPU.
 _ROUND = 0.1

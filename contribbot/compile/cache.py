@@ -16,10 +16,9 @@ from typing import Final
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from contribbot.compile.listing import Listing
-from contribbot.files import cache_folder, lock, used, write_atomically
+from contribbot.files import Shelf, cache_folder, lock, used, write_atomically
 from contribbot.model.base import Model
 from contribbot.process import remove_tree
-from contribbot.run_folder import Kept
 
 #: Line markers of the preprocessor, and empty lines, which are removed before a digest: a changed
 #: folder or comment does not change the digest.
@@ -78,9 +77,9 @@ def _path(key: str) -> Path:
     return cache_folder() / "compiles" / key[:2] / f"{key}.json"
 
 
-def compile_shelf() -> Kept:
+def compile_shelf() -> Shelf:
     """Return the cache folder of compile results, from which a run removes unused results."""
-    return Kept(cache_folder() / "compiles", "*/*")
+    return Shelf(cache_folder() / "compiles", "*/*")
 
 
 def compile_lock(key: str) -> threading.Lock:
@@ -103,9 +102,9 @@ def remember(key: str, result: Compiled) -> None:
     write_atomically(_path(key), result.model_dump_json().encode())
 
 
-def kernel_shelf() -> Kept:
+def kernel_shelf() -> Shelf:
     """Return the cache folder of kernels that emulated checks compile; each patch has a folder."""
-    return Kept(cache_folder() / "kernels")
+    return Shelf(cache_folder() / "kernels")
 
 
 def open_kernels() -> Path:
@@ -153,9 +152,9 @@ class Product:
         return env
 
 
-def build_shelf() -> Kept:
+def build_shelf() -> Shelf:
     """Return the cache folder of products, from which a run removes unused products."""
-    return Kept(cache_folder() / "builds", marker=_SEAL)
+    return Shelf(cache_folder() / "builds", marker=_SEAL)
 
 
 def _place(key: str) -> Path:

@@ -14,7 +14,7 @@ from types import FunctionType, ModuleType
 from typing import Protocol
 
 from contribbot.importing import import_file
-from contribbot.lifeline import guard_group
+from contribbot.process import guard_group
 from contribbot.stand_in import StandIn, StandInError, StandInModule, tested
 
 _LONGEST = 2000

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError, UsageError
+from contribbot.files import run_folder
 from contribbot.git.apply import PatchPath
 from contribbot.git.merge import Moving, Picked, move
 from contribbot.git.patch_format import changes, raw_changes
@@ -37,7 +38,6 @@ from contribbot.model.lifecycle import ConflictSide, Text
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import fetch_pin, own_pin, series_of, with_dependencies
-from contribbot.run_folder import run_folder
 
 if TYPE_CHECKING:
     from github.Commit import Commit

@@ -17,9 +17,9 @@ from contribbot import process
 from contribbot.compile.toolchain import Lack, hip_toolchain
 from contribbot.compile.triton import triton_missing
 from contribbot.errors import MachineError, UsageError
-from contribbot.machine.needs import missing_emulator
+from contribbot.files import run_folder
+from contribbot.machine.doctor import missing_emulator
 from contribbot.model.base import Model
-from contribbot.run_folder import run_folder
 from contribbot.verify.run import terminated_as_interrupted
 
 _TOY: Final = Path(__file__).parent / "toy"

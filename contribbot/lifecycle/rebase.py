@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import lock, write_atomically
+from contribbot.files import lock, run_folder, write_atomically
 from contribbot.git.merge import RebaseResult
 from contribbot.git.patch_format import changes
 from contribbot.lifecycle.status import needs_of
@@ -35,7 +35,6 @@ from contribbot.queue.refresh import declared_paths, write_patch
 from contribbot.queue.stack import FetchedPin, carry, fetch_pin, own_pin, pin_at, series_of
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import WorkTree
-from contribbot.run_folder import run_folder
 from contribbot.verify.pipeline import Options, Watcher
 
 _DECISIONS: Final = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
-from contribbot.files import stores_folder, tool_digest, write_atomically
+from contribbot.files import run_folder, stores_folder, tool_digest, write_atomically
 from contribbot.git.merge import RebaseResult
 from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import open_store
@@ -47,7 +47,6 @@ from contribbot.queue.stack import (
     pin_at,
     with_dependencies,
 )
-from contribbot.run_folder import run_folder
 from contribbot.verify.evidence import target_states
 
 if TYPE_CHECKING:

@@ -124,15 +124,10 @@ def nvidia_gpus() -> tuple[Gpu, ...]:
     output = b""
     with contextlib.suppress(MachineError):  # the driver may not answer
         # The name comes last, as it may contain commas.
-        query = [
-            "nvidia-smi",
-            "--query-gpu=compute_cap,driver_version,name",
-            "--format=csv,noheader",
-        ]
-        output = process.run(query, timeout=_SECONDS).stdout
-    rows = re.findall(
-        r"^(\d+)\.(\d+), ([^,]*), (.+)$", output.decode(errors="replace"), re.MULTILINE
-    )
+        query = "--query-gpu=compute_cap,driver_version,name", "--format=csv,noheader"
+        output = process.run(["nvidia-smi", *query], timeout=_SECONDS).stdout
+    text = output.decode(errors="replace")
+    rows = re.findall(r"^(\d+)\.(\d+), ([^,]*), (.+)$", text, re.MULTILINE)
     return tuple(
         Gpu(vendor="nvidia", target=f"sm_{major}{minor}", name=name.strip(), driver=driver)
         for major, minor, driver, name in rows
@@ -187,7 +182,6 @@ _RUN: Final = {
     "repository": "GITHUB_REPOSITORY",
     "commit": "GITHUB_SHA",
 }
-_CONTAINER: Final = {"image": IMAGE, "flags": FLAGS}
 
 ModelT = TypeVar("ModelT", bound=Model)
 
@@ -196,11 +190,8 @@ def actions_run(environment: Mapping[str, str] = os.environ) -> RunOf | None:
     """Return the run of GitHub Actions that this process is part of, or None."""
     if not environment.get("GITHUB_RUN_ID"):
         return None
-    facts: dict[str, object] = {field: environment.get(name, "") for field, name in _RUN.items()}
+    facts = {field: environment.get(name, "") for field, name in _RUN.items()}
     facts["job"] = facts["job"] or environment.get("GITHUB_JOB", "")
-    for field in ("run_id", "attempt"):
-        if (digits := str(facts[field])).isdecimal():
-            facts[field] = int(digits)
     return _checked(RunOf, facts, _RUN)
 
 
@@ -213,20 +204,20 @@ def job_container(environment: Mapping[str, str] = os.environ) -> Container | No
         flags = shlex.split(environment.get(FLAGS, ""))
     except ValueError as error:
         raise MachineError(f"{FLAGS}: {error}", hint="write the options as for a shell") from error
-    return _checked(Container, {"image": image, "flags": flags}, _CONTAINER)
+    return _checked(Container, {"image": image, "flags": flags}, {"image": IMAGE, "flags": FLAGS})
 
 
-def _checked(model: type[ModelT], facts: dict[str, object], names: Mapping[str, str]) -> ModelT:
+def _checked(
+    model: type[ModelT], facts: Mapping[str, str | list[str]], names: Mapping[str, str]
+) -> ModelT:
     try:
-        return model.model_validate(facts)
+        return model.model_validate(facts, strict=False)
     except ValidationError as error:
         first = error.errors()[0]
         name = names[str(first["loc"][0])]
-        raise MachineError(
-            f"{name}: {first['msg']}: {first['input']!r}"[:300],
-            hint=f"the record would name the wrong run: set {name} as the workflow does, or unset "
-            f"{IMAGE if model is Container else 'GITHUB_RUN_ID'}",
-        ) from error
+        what = f"{name}: {first['msg']}: {first['input']!r}"[:300]
+        hint = "the record would name the wrong run: set it as the workflow does, or unset all"
+        raise MachineError(what, hint=hint) from error
 
 
 def absent_gpu(target: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -261,7 +252,7 @@ def owners() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
-def versions(modules: tuple[str, ...]) -> dict[str, str]:
+def versions(modules: Iterable[str]) -> dict[str, str]:
     """Return the versions of the distributions that provide some modules, by distribution."""
     return {
         owner: importlib.metadata.version(owner)
@@ -307,7 +298,7 @@ def imported_packages(
 ) -> Packages:
     """Return the packages of some modules; `programs`: other programs may have imported more."""
     return Packages(
-        versions={} if programs else versions(tuple(sorted(modules))),
+        versions={} if programs else versions(sorted(modules)),
         absent=() if programs else tuple(sorted(absent)),
         installed=installed_digest() if programs else "",
     )

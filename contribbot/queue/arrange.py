@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import stores_folder
+from contribbot.files import run_folder, stores_folder
 from contribbot.git.patch_format import changes, keep_unchanged, raw_changes, read_mail
 from contribbot.git.pins.source import Progress, Silent
 from contribbot.git.repository import (
@@ -37,7 +37,6 @@ from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin
 from contribbot.queue.toml_edit import set_order, set_patch
 from contribbot.queue.transaction import OperationLog, Transaction, hold_queue, transaction
 from contribbot.queue.worktree import find_tree
-from contribbot.run_folder import run_folder
 
 
 class Arranged(Model):

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError, UsageError
-from contribbot.files import stores_folder
+from contribbot.files import run_folder, stores_folder
 from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import changes, check_form, format_commits
 from contribbot.git.pins.source import Progress
@@ -29,7 +29,6 @@ from contribbot.queue.refresh import declared_paths
 from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin, with_dependencies
 from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import BASE_REF
-from contribbot.run_folder import run_folder
 
 _SHA1: Final = 40
 

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot.errors import MachineError, QueueError, UsageError
+from contribbot.files import run_folder
 from contribbot.git.merge import RebaseResult
 from contribbot.git.patch_format import changes, keep_unchanged
 from contribbot.git.pins.source import Progress
@@ -22,7 +23,6 @@ from contribbot.queue.stack import PatchStack, carry, fetch_pin, own_pin, with_d
 from contribbot.queue.toml_edit import set_patch
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import Drift, TreeCommits, WorkTree, find_tree, tree_lock
-from contribbot.run_folder import run_folder
 
 _TREE_PATH: Final = TypeAdapter[str](TreePath)
 #: The lines between `---` and the diff of a patch file: notes that git does not commit.

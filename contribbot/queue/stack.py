@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import stores_folder
+from contribbot.files import run_folder, stores_folder
 from contribbot.git.apply import Series, apply_series
 from contribbot.git.merge import Moving, RebaseResult, move
 from contribbot.git.patch_format import format_commits
@@ -22,7 +22,6 @@ from contribbot.git.repository import Store, content_of, open_store, read_commit
 from contribbot.model.patch import PatchFile, digest_of
 from contribbot.model.pin import GitSource, Pin
 from contribbot.queue.load import Queue
-from contribbot.run_folder import run_folder
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, ValidationError
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
-from contribbot.files import lock, stores_folder, write_atomically
+from contribbot.files import lock, run_folder, stores_folder, write_atomically
 from contribbot.git.patch_format import check_form
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store, git_environment, open_store
@@ -26,7 +26,6 @@ from contribbot.model.patch import PatchFile
 from contribbot.process import remove_tree
 from contribbot.queue.load import TREE_STATE, Queue, load_queue, no_such_patch, tree_around
 from contribbot.queue.stack import AppliedPatch, PatchStack, fetch_pin, mailable, own_pin
-from contribbot.run_folder import run_folder
 
 #: The ref of the commit below the patch's first commit.
 BASE_REF: Final = "refs/contribbot/base"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
 import re
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import contribbot
 from contribbot.errors import MachineError, UsageError, install
-from contribbot.files import lock, write_atomically
+from contribbot.files import write_atomically
 from contribbot.github.auth import find_server
 from contribbot.markdown import shortened
 from contribbot.model.base import Model
@@ -22,11 +21,12 @@ from contribbot.model.evidence import ON_HARDWARE, RAN
 from contribbot.model.record import MeasuredCase
 from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
-from contribbot.report.coverage import PLACES, columns_of
 from contribbot.report.story import (
+    PLACES,
     PatchStory,
     PatchSummary,
     RecordRow,
+    columns_of,
     rows_of,
     tell,
 )
@@ -109,9 +109,16 @@ def make_report(queue: Queue, folder: Path) -> Report:
         raise UsageError(f"{folder}: {why}", hint="name an empty folder, or a new one")
     survey = survey_of(queue, str(folder))
     files = _rendered(survey)
-    queue.local.mkdir(parents=True, exist_ok=True)
-    with lock(queue.local / "report.lock", "a report"):
-        _put(place, files)
+    marker = place / _MARKER
+    old = marker.read_text("utf-8", "replace").splitlines() if marker.is_file() else []
+    # Write the marker first: after a killed run, it still lists all files of the report.
+    write_atomically(marker, "\n".join({*old, *files}).encode())
+    for gone in (place / name for name in {*old} - {*files}):
+        if gone.resolve().is_relative_to(place):
+            gone.unlink(missing_ok=True)
+    for name in sorted(files, key=lambda name: name == "index.html"):
+        write_atomically(place / name, files[name])
+    write_atomically(marker, "\n".join(sorted(files)).encode())
     return survey.report
 
 
@@ -208,23 +215,6 @@ def page_environment() -> Environment:
         "intervals": lambda *args: Markup(intervals(*args)),  # noqa: S704  matplotlib escapes
     }
     return environment
-
-
-def _put(place: Path, files: dict[str, bytes]) -> None:
-    """Put files into a folder, the index with the links last; remove files of the old report."""
-    marker = place / _MARKER
-    old = marker.read_text("utf-8", "replace").splitlines() if marker.is_file() else []
-    # Write the marker first: after a killed run, it still lists all files of the report.
-    names = "".join(f"{name}\n" for name in sorted({*old, *files}))
-    write_atomically(marker, names.encode())
-    for name in sorted(files, key=lambda name: name == "index.html"):
-        write_atomically(place / name, files[name])
-    for gone in (place / name for name in {*old} - {*files}):
-        if gone.resolve().is_relative_to(place) and gone.is_file():
-            gone.unlink()
-            with contextlib.suppress(OSError):  # the folder still holds other files
-                gone.parent.rmdir()
-    write_atomically(marker, "".join(f"{name}\n" for name in sorted(files)).encode())
 
 
 def sweep_page(sweep: Sweep, comparison: SweepComparison | None) -> bytes:

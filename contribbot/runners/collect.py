@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import ValidationError
 
 from contribbot.errors import ExitCode, UsageError
-from contribbot.files import lock, write_atomically
+from contribbot.files import lock, run_folder, write_atomically
 from contribbot.github.auth import Server
 from contribbot.github.objects import whole
 from contribbot.model.base import Loose, Many, Model
 from contribbot.model.evidence import HOST_TARGETS, ON_HARDWARE, SEEN, Details, Outcome
 from contribbot.queue import history
 from contribbot.queue.load import Queue
-from contribbot.run_folder import run_folder
 from contribbot.runners.actions import (
     ArtifactError,
     commit_of,

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from contribbot.lifeline import guard_group
+from contribbot.process import guard_group
 
 if TYPE_CHECKING:
     import torch

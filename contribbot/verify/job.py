@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from contribbot import process
 from contribbot.errors import CommandError
-from contribbot.files import cache_folder, lock, log_path, used, write_atomically
+from contribbot.files import Shelf, cache_folder, lock, log_path, used, write_atomically
 from contribbot.git.patch_format import Change, ExportedTree, altered, changes, export
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store
@@ -24,14 +24,13 @@ from contribbot.machine.machine import is_full
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.model.record import HipifyRecord, step_failures
-from contribbot.run_folder import Kept
 from contribbot.verify.runner_fault import Preflights
 from contribbot.verify.warm import WarmProcesses
 
 
-def tree_shelf() -> Kept:
+def tree_shelf() -> Shelf:
     """Return the folder of exported pins, from which a run removes unused trees."""
-    return Kept(cache_folder() / "trees")
+    return Shelf(cache_folder() / "trees")
 
 
 @dataclass

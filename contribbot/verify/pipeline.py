@@ -17,7 +17,15 @@ from pydantic import JsonValue, ValidationError
 
 from contribbot import process
 from contribbot.compile import cache as build_cache
-from contribbot.files import log_path, stores_folder, tool_digest, used, write_atomically
+from contribbot.files import (
+    Shelf,
+    log_path,
+    run_folder,
+    stores_folder,
+    tool_digest,
+    used,
+    write_atomically,
+)
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import open_store
 from contribbot.machine.machine import PackageChange, Packages, this_machine
@@ -25,7 +33,6 @@ from contribbot.model.evidence import RESULT, Machine, Outcome, PatchReport, Sta
 from contribbot.model.patch import Patch
 from contribbot.model.record import StatedDetails
 from contribbot.queue.load import Queue
-from contribbot.run_folder import Kept, run_folder
 from contribbot.verify.job import Job, Slots, tree_shelf
 from contribbot.verify.patch_verdict import judge, open_targets
 from contribbot.verify.runner_fault import Preflights, UnavailableError, absence
@@ -77,9 +84,9 @@ class OutcomeCache:
         self._logs = logs
 
     @property
-    def kept(self) -> tuple[Kept, ...]:
+    def kept(self) -> tuple[Shelf, ...]:
         """The folders from which a run removes unused outcomes and logs."""
-        return Kept(self._folder), Kept(self._logs)
+        return Shelf(self._folder), Shelf(self._logs)
 
     def key(self, stage: str, target: str, inputs: Mapping[str, JsonValue]) -> str:
         """Return the cache's key for the outcome of a stage, a target and inputs."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
 
-from contribbot.lifeline import guard_group, limit_files
 from contribbot.model.failure import RunFailure, sign_in
+from contribbot.process import guard_group, limit_files
 
 if TYPE_CHECKING:
     from contribbot.numerics.imports import ImportWatch

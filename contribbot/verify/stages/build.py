@@ -21,7 +21,7 @@ from contribbot.compile.build import (
 )
 from contribbot.compile.toolchain import Lack
 from contribbot.errors import MachineError, NoSpaceError, check_stopping
-from contribbot.machine.needs import missing_hipify, missing_tools
+from contribbot.machine.doctor import missing_hipify, missing_tools
 from contribbot.model.checks import Build
 from contribbot.model.evidence import BuildStageResult, Outcome, StageResult
 from contribbot.model.lifecycle import Says

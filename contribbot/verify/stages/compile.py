@@ -21,7 +21,7 @@ from contribbot.compile.toolchain import Lack, Toolchain, device_library, hip_to
 from contribbot.compile.triton import TritonSource, compile_triton, triton_code_object, triton_name
 from contribbot.errors import QueueError
 from contribbot.files import log_path
-from contribbot.machine.needs import missing_compile, missing_hipify
+from contribbot.machine.doctor import missing_compile, missing_hipify
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import CompileStageResult, Outcome
 from contribbot.model.failure import RunFailure

@@ -15,7 +15,7 @@ from typing import Final
 from contribbot import process
 from contribbot.compile.build import private_folders
 from contribbot.errors import first_of
-from contribbot.machine.needs import missing_hipify
+from contribbot.machine.doctor import missing_hipify
 from contribbot.model.checks import Hipify
 from contribbot.model.evidence import HipifyStageResult, Outcome
 from contribbot.model.lifecycle import Says
