@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.errors import QueueError
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exchange import mbox
 from tests.lifetoy import contribbot, snapshot
@@ -103,12 +102,6 @@ def test_patches_of_several_pins_and_one_without_commits(stack: Toy) -> None:
 def test_a_mail_without_its_first_line_gets_one() -> None:
     mail = b"From: A <a@b.c>\nDate: now\nSubject: x\n\n---\n\ndiff --git a/x b/x\n"
     assert mbox([PatchFile("0001-x.patch", mail)]).endswith(b"2001\n" + mail)
-
-
-def test_a_line_that_begins_another_mail_is_refused() -> None:
-    mail = b"From: A <a@b.c>\nSubject: x\n\nFrom a@b.c Mon Sep 17 00:00:00 2001\n---\n"
-    with pytest.raises(QueueError, match="reads as the first line of another mail"):
-        mbox([PatchFile("0001-x.patch", mail)])
 
 
 def test_where_an_export_cannot_go(stack: Toy) -> None:

@@ -30,8 +30,6 @@ from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin, wit
 from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import BASE_REF
 
-_SHA1: Final = 40
-
 
 def read_range(
     clone: Path, wanted: str, *, pin: Pin | None, scratch: Path, into: Store | None = None
@@ -44,7 +42,6 @@ def read_range(
     base, tip = _ends(store, clone, wanted, pin)
     try:
         files = mailable(store, base, tip)
-        _check_round_trip(store, base, tip, files, scratch)
         if into is not None:
             raw = ("--format=", "--raw", "--no-renames", "--no-abbrev", f"{base}..{tip}")
             rows = filter(None, store.git("log", *raw).stdout.split(b"\n"))
@@ -122,39 +119,7 @@ def _commit(clone: Path, name: str) -> str:
     commit = _rev_parse(clone, "--verify", "--quiet", f"{name}^{{commit}}")
     if not commit:
         raise UsageError(f"{clone}: no commit {name}", hint=f"see git -C {clone} log --oneline")
-    if len(commit) != _SHA1:
-        raise UsageError(f"{clone}: its objects are not named by SHA-1, as those of a store are")
     return commit
-
-
-def _check_round_trip(
-    store: Store, base: str, tip: str, files: tuple[PatchFile, ...], scratch: Path
-) -> None:
-    """Raise QueueError if the patch files lose a change or a part of a commit message."""
-    series = apply_series(store, base, files, pin="where the range starts", scratch=scratch)
-    log = store.git("log", "-z", "--reverse", "--format=%T %B", f"{base}..{tip}").stdout
-    commits = [row.partition(b" ") for row in log.rstrip(b"\0").split(b"\0")]
-    trees = [tree.decode() for tree, _, _ in commits]
-    if [applied.tree for applied in series.applied] != trees:
-        why = series.conflicts[0].headline if series.conflicts else "another tree"
-        raise QueueError(f"its patch files do not give the commits again: {why}")
-    for applied, (_, _, message) in zip(series.applied, commits, strict=True):
-        text = _text(message)
-        if applied.message.split() == text.split():
-            continue
-        subject, why = text.partition("\n")[0], "git takes its first lines for headers or marks"
-        raise QueueError(
-            f"commit {subject!r}: its message cannot stand in a patch file: {why}",
-            hint="reword it (git rebase -i)",
-        )
-
-
-def _text(message: bytes) -> str:
-    """Return bytes as text, decoded as git does: UTF-8, or else Latin-1."""
-    try:
-        return message.decode("utf-8")
-    except UnicodeDecodeError:
-        return message.decode("latin-1")
 
 
 #: The line that `git format-patch` writes before each mail; its date is a constant of git.
@@ -166,14 +131,13 @@ _ENCODED: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _COVER: Final = re.compile(rb"^subject:[^\n]*\[[^\]\n]*\b0+/\d+\]", re.IGNORECASE | re.MULTILINE)
-#: A byte order mark and empty lines at the start, which editors may leave.
-_BEFORE: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?[\r\n]*")
 
 
 def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]:
     """Return the mails of an mbox, or a single mail, as patch files, without a cover letter."""
-    content = _BEFORE.sub(b"", content)
-    if not content.strip():
+    # Editors may leave a byte order mark and empty lines at the start.
+    content = content.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+    if not content:
         raise QueueError(f"{name}: empty", hint="give it the output of `git format-patch --stdout`")
     mails = _split(content, scratch) if content.startswith(b"From ") else [content]
     files = []
@@ -181,10 +145,9 @@ def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]
         # A cover letter, which introduces a series, has no diff: skip this mail.
         if _DIFF.search(mail) or not _COVER.search(mail.partition(b"\n\n")[0]):
             title = name if len(mails) == 1 else f"{name}, mail {number}"
-            if not mail.endswith(b"\n"):
-                why = "no newline at the end, so it may be cut off"
-                raise QueueError(f"{title}: {why}", hint="write it again")
-            files.append(PatchFile(title, _plain_ends(mail)))
+            # Where the first line ends with CRLF, the mail was saved so.
+            saved = mail.partition(b"\n")[0].endswith(b"\r")
+            files.append(PatchFile(title, mail.replace(b"\r\n", b"\n") if saved else mail))
     return tuple(files)
 
 
@@ -215,11 +178,6 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
     mails = [path.read_bytes() for path in sorted(folder.iterdir())]
     remove_tree(folder)
     return mails
-
-
-def _plain_ends(mail: bytes) -> bytes:
-    """Return a mail with CRLF replaced by LF, if the mail's first line ends with CRLF."""
-    return mail.replace(b"\r\n", b"\n") if mail.partition(b"\n")[0].endswith(b"\r") else mail
 
 
 _SOURCES: Final = "name a folder of patches, an mbox, or a clone and a range"
@@ -311,16 +269,14 @@ def import_sources(
         files = read_sources(sources, pin=pin, stdin=stdin, scratch=scratch, into=store)
         if not files:
             raise QueueError(f"{sources[0]}: no patch in it", hint="it holds a cover letter only")
-        fetch_pin(queue, pin, progress=progress)
+        fetched = fetch_pin(queue, pin, progress=progress)
         with transaction(queue.folder, f"new {wish.name}") as change:
             queue = load_queue(queue.folder)
             draft = settle(queue, wish)
-            fetched = fetch_pin(queue, draft.pin, progress=progress)
-            lower = [name for low in draft.depends_on for name in (*queue.below(low), low)]
+            lower = (name for low in draft.depends_on for name in (*queue.below(low), low))
             below = list(dict.fromkeys(lower))
-            with fetched.store.exclusive():
-                stack = PatchStack(queue, fetched, scratch)
-                chain = stack.chain(fetched.commit, below)
+            with store.exclusive():
+                chain = PatchStack(queue, fetched, scratch).chain(fetched.commit, below)
                 if chain.why:
                     raise QueueError(chain.why, hint="contribbot verify shows the sides")
                 series = apply_series(
@@ -329,51 +285,44 @@ def import_sources(
                 if series.conflicts:
                     sides = series.conflicts
                     return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
-                written = format_commits(fetched.store, series.base, series.commit)
-                changed = changes(fetched.store, series.base, series.commit)
+                written = format_commits(store, series.base, series.commit)
+                changed = changes(store, series.base, series.commit)
             touched = declared_paths(draft.name, {path.path for path in changed})
-            pairs = [
-                (old, new, is_plain(old) and not applied.merged)
-                for old, new, applied in zip(files, written, series.applied, strict=True)
-            ]
-            mails = tuple(
-                PatchFile(new.name, old.content if plain else _named(old.content, new.content))
-                for old, new, plain in pairs
-            )
-            for file in mails:
-                check_form(file.name, file.content)
-            draft = replace(draft, title=draft.title or _title_of(series.applied[0].subject))
-            upstream = queue.upstreams[draft.pin.upstream]
+            mails: list[PatchFile] = []
+            rewritten: list[str] = []
+            for old, new, applied in zip(files, written, series.applied, strict=True):
+                content = old.content
+                if applied.merged or not is_plain(old):
+                    # The first line, with the commit's id, stays.
+                    line = _GIT_LINE.match(old.content)
+                    content = _GIT_LINE.sub(line[0], new.content, count=1) if line else new.content
+                    rewritten.append(new.name)
+                check_form(new.name, content)
+                mails.append(PatchFile(new.name, content))
+            upstream = queue.upstreams[pin.upstream]
             code = [path for path in touched if not upstream.is_test(path)]
             draft = replace(
                 draft,
+                title=draft.title or _title_of(series.applied[0].subject),
                 problem=_problem_in(series.applied[0].message),
                 pull="{}#{}".format(*pulled) if pulled else "",
                 check=begun_check(draft.name, code),
             )
             add(change, draft, patches=mails)
             digests = {name: queue.patch(name).digest for name in below}
-            version = history.record(
-                change, draft.name, mails, draft.pin, why="import", below=digests
-            )
+            version = history.record(change, draft.name, mails, pin, why="import", below=digests)
     return Imported(
         patch=draft.name,
-        pin=draft.pin.title,
+        pin=pin.title,
         patch_files=tuple(file.name for file in mails),
         files=touched,
-        rewritten=tuple(new.name for _, new, plain in pairs if not plain),
+        rewritten=tuple(rewritten),
         adjustments=tuple(
             item.phrase for applied in series.applied for item in applied.adjustments
         ),
         merged=tuple(applied.file for applied in series.applied if applied.merged),
         version=version,
     )
-
-
-def _named(old: bytes, new: bytes) -> bytes:
-    """Return the new mail with the `From` line, and so the commit id, of the old mail."""
-    line = _GIT_LINE.match(old)
-    return _GIT_LINE.sub(line[0], new, count=1) if line else new
 
 
 def _title_of(subject: str) -> str:
@@ -392,8 +341,6 @@ def _problem_in(message: str) -> str:
     return "".join(char for char in prose if char.isprintable() or char == "\n")
 
 
-#: A line at which `git mailsplit` begins a new mail.
-_MAIL_BEGINS: Final = re.compile(rb"^From [^\n]*\d:\d\d[^\n]* \d+\r?$", re.MULTILINE)
 _FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
 
 
@@ -455,11 +402,5 @@ def export(queue: Queue, names: Sequence[str], *, progress: Progress) -> Export:
 
 def mbox(files: Sequence[PatchFile]) -> bytes:
     """Return one mbox of all patch files, for `git am --keep-cr`."""
-    for file in files:
-        if _MAIL_BEGINS.search(file.content.partition(b"\n")[2]):
-            raise QueueError(
-                f"{file.name}: a line reads as the first line of another mail",
-                hint=f"reword the message, or send the file alone: git am {file.name}",
-            )
     mails = (file.content for file in files)
     return b"".join(mail if mail.startswith(b"From ") else _FROM + mail for mail in mails)
