@@ -23,7 +23,6 @@ from contribbot.model.patch import PatchFile
 if TYPE_CHECKING:
     from git import Repo
 
-_ID: Final = 40
 #: Length of git's conflict marks: so long that no file has such lines by itself.
 _MARKER: Final = 43
 _CONFLICT: Final = re.compile(
@@ -31,18 +30,8 @@ _CONFLICT: Final = re.compile(
     rb"^={43}\n(?P<theirs>.*?)^>{43}[^\n]*\n?",
     re.MULTILINE | re.DOTALL,
 )
-#: Lines of a diff that differ when only the place of the same change differs.
-_PLACES: Final = re.compile(rb"^(?:index |@@ )[^\n]*$", re.MULTILINE)
+_KIND: Final = re.compile(r"^(?:CONFLICT \([^)]*\)|warning): ")
 _SAME_LINES: Final = "the release changed the same lines"
-_NO_TEXT: Final = "both changed it, and it is no text"
-#: Explanations of git's kinds of conflict that are not about a file's text.
-_STRUCTURE: Final = {
-    "CONFLICT (rename/rename)": "the release and the patch moved it to different places",
-    "CONFLICT (rename/delete)": "the release moved it, and the patch deletes it",
-    "CONFLICT (file/directory)": "where one has a file, the other has a folder",
-    "CONFLICT (distinct modes)": "the two have different kinds of file",
-}
-_MOVED_AWAY: Final = "the patch moves it, and the release deleted it"
 _MERGE_TREE: Final = (
     "-c merge.renameLimit=7000 -c merge.conflictStyle=zdiff3 merge-tree --write-tree -z --messages"
 )
@@ -164,8 +153,13 @@ class _Move:
             for result in clean
             for applied in self._patches[result.name].series.applied
         ]
-        rows = "".join(f"{commit}\n" for commit in (*origins, *news))
-        texts = _by_commit(self._store, rows, {*origins, *news})
+        diffs = self._store.git(
+            *_DIFF_TREE.split(),
+            stdin="".join(f"{commit}\n" for commit in (*origins, *news)).encode(),
+        )
+        # A patch-id leaves out the places of hunks.
+        ids = self._store.git("patch-id", "--verbatim", stdin=diffs.stdout).stdout.decode().split()
+        texts = dict(zip(ids[1::2], ids[::2], strict=True))
         paths: dict[str, set[str]] = {}
         for commit, _, path in raw_changes(self._store, news):
             paths.setdefault(commit, set()).add(path)
@@ -174,7 +168,7 @@ class _Move:
         ]
 
     def _compared(
-        self, moved: RebaseResult, texts: Mapping[str, bytes], paths: Mapping[str, set[str]]
+        self, moved: RebaseResult, texts: Mapping[str, str], paths: Mapping[str, set[str]]
     ) -> RebaseResult:
         """Note how moved commits' diffs differ from before; the status is MERGED if one differs."""
         status, notes = Text.CLEAN, []
@@ -186,8 +180,7 @@ class _Move:
                 continue
             commit = new[applied.file]
             old_paths, new_paths = self._touched[applied.commit].keys(), paths[commit]
-            before, after = (_PLACES.sub(b"", texts[each]) for each in (applied.commit, commit))
-            if before != after:
+            if texts.get(applied.commit) != texts.get(commit):
                 status = Text.MERGED
             if followed := sorted(new_paths - old_paths):
                 notes.append(f"renames followed: {', '.join(followed)}")
@@ -203,13 +196,8 @@ class _Move:
 
     def _chain(self, patch: Moving) -> list[str]:
         """Return the commits of a patch's dependencies on the old base, the lowest first."""
-        count = sum(len(self._patches[low].series.applied) for low in patch.below)
-        chain = [patch.series.base]
-        for _ in range(count):
-            chain.append(self._origin(chain[-1]).parent)
-        if chain.pop() != self._old:
-            raise ValueError(f"{patch.name}: below it are not the commits of {patch.below}")
-        return chain[::-1]
+        below = ("rev-list", "--reverse", f"{self._old}..{patch.series.base}")
+        return self._store.git(*below).stdout.decode().split() if patch.below else []
 
     def _find_in_release(self) -> set[str]:
         """Return patches whose diff can be reverted on the release, but not on the old base."""
@@ -220,20 +208,17 @@ class _Move:
             deletes = any(after == GONE for modes in touched for _, after in modes.values())
             if not (patch.resolved or patch.gone or deletes) and paths & self._released.keys():
                 asked.append(patch)
-        if not asked:
-            return set()
-        # Each row names a commit and a base: git shows the difference between the two.
-        pairs = "".join(f"{patch.series.commit} {patch.series.base}\n" for patch in asked)
-        texts = _by_commit(self._store, pairs, {patch.series.commit for patch in asked})
-        release = Index(self._store, self._new, self._scratch / "release-index")
+        release = Index(self._store, self._new, self._scratch / "release-index") if asked else None
 
         def in_release(patch: Moving) -> bool:
-            diff = texts.get(patch.series.commit, b"")
-            if not diff or release.apply(diff, "--reverse", "--check").returncode:
+            ends = (patch.series.base, patch.series.commit)
+            diff = self._store.git("diff-tree", *_DIFF_TREE.split()[2:], *ends).stdout
+            if not diff or release is None or not _reverts(release, diff):
                 return False
             # If the old base had the same text already, the release need not have the patch.
-            before = Index(self._store, patch.series.base, self._scratch / f"{patch.name}-index")
-            return before.apply(diff, "--reverse", "--check").returncode != 0
+            return not _reverts(
+                Index(self._store, patch.series.base, self._scratch / f"{patch.name}-index"), diff
+            )
 
         return {patch.name for patch in asked if in_release(patch)}
 
@@ -319,7 +304,9 @@ class _Move:
         tree, _, report = done.stdout.decode("utf-8", "surrogateescape").partition("\0")
         merged: str | tuple[ConflictSide, ...] = tip
         if done.returncode:
-            merged = tuple(self._conflicts(commit, tree, file, report.rpartition("\0\0")[2]))
+            report = report.rpartition("\0\0")[2].replace(sides[0], "the release")
+            report = report.replace(commit, "the patch")
+            merged = tuple(self._conflicts(commit, tree, file, report))
         elif tree != self._trees[tip]:
             merged = self._write(replace(origin, parent=tip, tree=tree))
         self._merged[commit, tip] = merged
@@ -341,41 +328,21 @@ class _Move:
     def _conflicts(self, commit: str, tree: str, file: str, report: str) -> list[ConflictSide]:
         """Return the conflicts that a report of `git merge-tree` names."""
         touched = self._touched.get(commit, {})
-        conflicts: dict[str, list[ConflictSide]] = {}
+        conflicts: list[ConflictSide] = []
         named: set[str] = set()
-        for kind, paths in sorted(_messages(report), key=lambda row: row[0] not in _STRUCTURE):
-            if kind not in _STRUCTURE and paths[0] in named:
-                continue
-            path, why = _why(kind, paths, touched)
-            place = PatchPath(file, path, self._pin)
-            content = b"" if why else self._store.file(f"{tree}:{path}") or b""
-            spots = list(_sides(content, place))
-            conflicts.setdefault(path, spots or [place.conflict(why or _NO_TEXT)])
-            named.update(paths)
-        if not conflicts:
-            return [PatchPath(file, "the tree", self._pin).conflict("git could not merge it")]
-        return [conflict for spots in conflicts.values() for conflict in spots]
+        for paths, sentence in _messages(report):
+            if named.isdisjoint(paths):
+                path = next((path for path in paths if path in touched), paths[0])
+                place = PatchPath(file, path, self._pin)
+                sides = list(_sides(self._store.file(f"{tree}:{path}") or b"", place))
+                conflicts += sides or [place.conflict(sentence)]
+                named.update(paths)
+        return conflicts or [PatchPath(file, "the tree", self._pin).conflict("git cannot merge it")]
 
 
-def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
-    """Return a conflict's path and reason; the reason is empty where lines conflict."""
-    path = next((path for path in paths if path in touched), paths[0])
-    before, after = touched.get(path, ("", ""))
-    if kind == "CONFLICT (rename/delete)":
-        # The patch deletes the old path, whichever side moved the file.
-        modes = {path: touched[path][1] for path in paths if path in touched}
-        path = next((path for path, mode in modes.items() if mode == GONE), path)
-        return path, _STRUCTURE[kind] if set(modes.values()) <= {GONE} else _MOVED_AWAY
-    if kind == "CONFLICT (modify/delete)":
-        deletes = after == GONE
-        return path, (
-            "the release changed the file that the patch deletes"
-            if deletes
-            else "the release has no such file any more"
-        )
-    if kind in _STRUCTURE:
-        return path, _STRUCTURE[kind]
-    return paths[0], "the release has another such file" if before == GONE else ""
+def _reverts(index: Index, diff: bytes) -> bool:
+    """Return whether the reverse of a diff applies to an index."""
+    return index.apply(diff, "--reverse", "--check").returncode == 0
 
 
 def _sides(content: bytes, place: PatchPath) -> Iterator[ConflictSide]:
@@ -391,28 +358,15 @@ def _sides(content: bytes, place: PatchPath) -> Iterator[ConflictSide]:
         line, at = line + len(ours), spot.end()
 
 
-def _messages(report: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the kind and the paths of each conflict in a report of `git merge-tree -z`."""
+def _messages(report: str) -> Iterator[tuple[list[str], str]]:
+    """Yield the paths of each conflict, and git's sentence, in a report of `merge-tree -z`."""
     fields = iter(report.split("\0"))
     for count in fields:
         if not count.strip():
             return
         paths = [next(fields) for _ in range(int(count))]
-        kind = next(fields)
-        next(fields)  # git's sentence about the conflict
+        kind, sentence = next(fields), next(fields)
         if kind.startswith("CONFLICT"):
-            yield kind, paths
-
-
-def _by_commit(store: Store, rows: str, commits: set[str]) -> dict[str, bytes]:
-    """Return the diff of each commit in the `rows` for git; one git process reads all diffs."""
-    texts: dict[str, list[bytes]] = {}
-    current: list[bytes] = []
-    output = store.git(*_DIFF_TREE.split(), stdin=rows.encode()).stdout
-    for row in output.removesuffix(b"\n").split(b"\n"):
-        # A line with nothing but an id is no line of a diff: it names the next commit.
-        if len(row) == _ID and row.decode("latin-1") in commits:
-            current = texts.setdefault(row.decode(), [])
-        else:
-            current.append(row)
-    return {commit: b"\n".join([*lines, b""]) for commit, lines in texts.items()}
+            # git names the kind before each sentence, and adds another sentence for its user.
+            first = _KIND.sub("", sentence.strip()).partition(".  ")[0]
+            yield paths, first.rstrip(".").partition("; ")[0]

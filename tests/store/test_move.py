@@ -172,7 +172,9 @@ def test_renames_of_the_release_are_followed(mover: Mover) -> None:
     assert b"area = width * height" in mover.read(moved["a"].commits[0], "src/deep/areas.py")
     assert b"+++ b/src/deep/areas.py" in moved["a"].files[0].content
     assert moved["b"].status is Text.CONFLICT
-    assert moved["b"].conflicts[0].why == "the release has no such file any more"
+    assert (
+        moved["b"].conflicts[0].why == "long.txt deleted in the release and modified in the patch"
+    )
     assert moved["c"].status is Text.CLEAN
     # What git looked at is no part of any history that is kept.
     assert mover.store.git("for-each-ref", "refs/contribbot").stdout == b""
@@ -241,20 +243,20 @@ HAS_ALL = "toy v2 has all of it"
     ("patch", "release", "status", "path", "why"),
     [
         ({"both.txt": "mine\n"}, {"both.txt": "theirs\n"}, Text.CONFLICT, "both.txt",
-         "the release has another such file"),
+         "the release changed the same lines"),
         ({"blob.bin": bytes(range(255, -1, -1))}, {"blob.bin": bytes(200)}, Text.CONFLICT,
-         "blob.bin", "both changed it, and it is no text"),
+         "blob.bin", "Cannot merge binary files: blob.bin (the release vs. the patch)"),
         ({"thing": "a file\n"}, {"thing/inside": "x\n"}, Text.CONFLICT, "thing",
-         "where one has a file, the other has a folder"),
+         "directory in the way of thing from the patch"),
         ({"other.txt": None}, MOVED, Text.CONFLICT, "other.txt",
-         "the release moved it, and the patch deletes it"),
+         "other.txt renamed to theirs.txt in the release, but deleted in the patch"),
         ({"other.txt": None, "mine.txt": LONG}, MOVED, Text.CONFLICT, "other.txt",
-         "the release and the patch moved it to different places"),
+         "other.txt renamed to theirs.txt in the release and to mine.txt in the patch"),
         ({"src/toy/area.py": None, "areas.py": FIXED}, {"src/toy/area.py": None},
-         Text.CONFLICT, "src/toy/area.py",
-         "the patch moves it, and the release deleted it"),
+         Text.CONFLICT, "areas.py",
+         "src/toy/area.py renamed to areas.py in the patch, but deleted in the release"),
         ({"other.txt": Path("README")}, {"other.txt": THIRTY}, Text.CONFLICT, "other.txt",
-         "the two have different kinds of file"),
+         "other.txt had different types on each side"),
         ({"blob.bin": None}, {"blob.bin": None}, Text.UPSTREAM, "", HAS_ALL),
         ({"long.txt": BLOCK}, {"long.txt": BLOCK}, Text.UPSTREAM, "", HAS_ALL),
         ({"long.txt": BLOCK}, {"long.txt": f"first\n{BLOCK}"}, Text.UPSTREAM, "", HAS_ALL),
