@@ -8,21 +8,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pydantic import Field, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from contribbot.files import run_folder, stores_folder, tool_digest, write_atomically
-from contribbot.git.merge import RebaseResult
+from contribbot.git.merge import STUCK, RebaseResult
 from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import open_store
-from contribbot.model.base import Model
-from contribbot.model.evidence import pin_digest
 from contribbot.model.lifecycle import (
     Behaviour,
     PatchStatus,
     Says,
     StatusReport,
-    TargetState,
-    TargetStates,
     Text,
     TextState,
 )
@@ -53,80 +49,23 @@ if TYPE_CHECKING:
     from contribbot.verify.pipeline import Options, Watcher
 
 
-class _Answers(Model):
-    """The file of remembered answers; a key is the digest of all that decides an answer."""
-
-    texts: dict[str, TextState] = Field(default_factory=dict)
-    evidence: dict[str, TargetStates] = Field(default_factory=dict)
-
-
-class _Memory:
-    """The answers of earlier runs of `status`, so that unchanged patches are not applied again."""
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self._path = queue.local / "status.json"
-        self._tool = tool_digest()
-        self._before, self._now = _Answers(), _Answers()
-        with contextlib.suppress(OSError, ValidationError):
-            self._before = _Answers.model_validate_json(self._path.read_bytes())
-
-    def _key(self, name: str, *facts: str) -> str:
-        stack = [self._queue.patch(low).digest for low in (*self._queue.below(name), name)]
-        text = json.dumps([self._tool, name, *stack, *facts])
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def text(self, name: str, commit: str) -> TextState | None:
-        """Return the remembered TextState of a patch on a pin's commit; None: not remembered."""
-        key = self._key(name, commit)
-        if key in self._before.texts:
-            self._now.texts[key] = self._before.texts[key]
-        return self._now.texts.get(key)
-
-    def put_text(self, name: str, state: TextState, commit: str) -> TextState:
-        """Remember and return the TextState of a patch on a pin's commit."""
-        return self._now.texts.setdefault(self._key(name, commit), state)
-
-    def evidence(self, name: str) -> tuple[TargetState, ...]:
-        """Return the states of a patch's targets, remembered until patch or records change."""
-        patch = self._queue.patch(name)
-        records = [
-            f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-            for path in sorted((self._queue.evidence / name).glob("*.json"))
-            if path.is_file()
-        ]
-        pinned = pin_digest(patch.pin, patch.upstream)
-        key = self._key(name, patch.checks_digest, patch.spec.model_dump_json(), pinned, *records)
-        states = self._before.evidence.get(key)
-        if states is None:
-            states = target_states(self._queue, name)
-        self._now.evidence[key] = states
-        return states
-
-    def save(self) -> None:
-        """Write the answers if there are new ones; a failure to write is ignored."""
-        if any(
-            not now.keys() <= before.keys()
-            for now, before in (
-                (self._now.texts, self._before.texts),
-                (self._now.evidence, self._before.evidence),
-            )
-        ):
-            with contextlib.suppress(OSError):
-                write_atomically(self._path, self._now.model_dump_json().encode())
+#: The file of remembered texts; a key is the digest of all that decides a text.
+_TEXTS: TypeAdapter[dict[str, TextState]] = TypeAdapter(dict[str, TextState])
 
 
 def status(queue: Queue, names: Sequence[str]) -> StatusReport:
     """Return the state of patches on their own pins, without downloading or running anything."""
-    memory = _Memory(queue)
-    texts = _own_texts(queue, names, memory)
-    rows = tuple(_row(queue, name, texts[name], memory) for name in names)
-    memory.save()
-    return StatusReport(patches=rows)
+    texts = _own_texts(queue, names)
+    return StatusReport(patches=tuple(_row(queue, name, texts[name]) for name in names))
 
 
-def _own_texts(queue: Queue, names: Sequence[str], memory: _Memory) -> dict[str, TextState]:
-    """Return how patches and their dependencies apply to their own pins."""
+def _own_texts(queue: Queue, names: Sequence[str]) -> dict[str, TextState]:
+    """Return how patches and their dependencies apply to their own pins; remember the answers."""
+    place = queue.local / "status.json"
+    before: dict[str, TextState] = {}
+    with contextlib.suppress(OSError, ValidationError):
+        before = _TEXTS.validate_json(place.read_bytes())
+    now: dict[str, TextState] = {}
     pins: dict[Pin, list[str]] = {}
     for name in with_dependencies(queue, names):
         pins.setdefault(own_pin(queue, name), []).append(name)
@@ -138,16 +77,26 @@ def _own_texts(queue: Queue, names: Sequence[str], memory: _Memory) -> dict[str,
             why = f"{pin.title} is not on this machine yet; contribbot verify brings it"
             texts |= dict.fromkeys(theirs, TextState(text=Text.UNKNOWN, why=why))
             continue
-        known = {name: memory.text(name, provided.commit) for name in theirs}
-        texts |= {name: text for name, text in known.items() if text is not None}
-        if unknown := [name for name, text in known.items() if text is None]:
+        keys = {name: _key(queue, name, provided.commit) for name in theirs}
+        texts |= {name: before[key] for name, key in keys.items() if key in before}
+        if unknown := [name for name in theirs if name not in texts]:
             fetched = FetchedPin(pin, provided.commit, store)
             with run_folder() as scratch, store.exclusive():
                 stack = PatchStack(queue, fetched, scratch)
                 for name in unknown:
-                    text = _of_applied(stack.apply(name), empty=not queue.patch(name).files)
-                    texts[name] = memory.put_text(name, text, provided.commit)
+                    empty = not queue.patch(name).files
+                    texts[name] = _of_applied(stack.apply(name), empty=empty)
+        now |= {key: texts[name] for name, key in keys.items()}
+    if not now.keys() <= before.keys():
+        with contextlib.suppress(OSError):
+            write_atomically(place, _TEXTS.dump_json(now))
     return texts
+
+
+def _key(queue: Queue, name: str, commit: str) -> str:
+    """Return the digest of all that decides how a patch applies to a pin's commit."""
+    stack = [queue.patch(low).digest for low in (*queue.below(name), name)]
+    return hashlib.sha256(json.dumps([tool_digest(), *stack, commit]).encode()).hexdigest()
 
 
 def _of_applied(applied: AppliedPatch, *, empty: bool) -> TextState:
@@ -167,7 +116,6 @@ def _row(
     queue: Queue,
     name: str,
     text: TextState,
-    memory: _Memory,
     *,
     against: Pin | None = None,
     behaviour: Behaviour | None = None,
@@ -185,7 +133,7 @@ def _row(
         text=text.text,
         text_why=text.why,
         behaviour=behaviour,
-        evidence=memory.evidence(name),
+        evidence=target_states(queue, name),
         contribution=history.pull_request_words(events) or "none",
         due=tuple(due(expiry, pin.tag, merged, releases=releases) for expiry in spec.expires_when),
         versions=sum(isinstance(event, VersionEvent) for event in events),
@@ -206,49 +154,52 @@ def status_against(
     watcher: Watcher,
 ) -> StatusReport:
     """Return the state of patches at a release; `newest` means each upstream's newest release."""
-    memory = _Memory(queue)
     rows: dict[str, PatchStatus] = {}
+    asked = [name for name in names if queue.specs[name].upstream in upstreams]
+    for pin in {own_pin(queue, name) for name in asked}:
+        fetch_pin(queue, pin, progress=watcher.download())
+    own = _own_texts(queue, names)
     for upstream in upstreams:
         theirs = [name for name in names if queue.specs[name].upstream == upstream]
         new = fetch_pin(queue, pin_at(queue, upstream, tag), progress=watcher.download())
-        moved, texts = _moves(queue, theirs, new, memory, watcher=watcher)
+        moved, texts = _moves(queue, theirs, new, own, watcher=watcher)
         sure = [name for name in theirs if name in moved]
         needs: dict[str, Behaviour] = {}
         if run:
             needs = needs_of(queue, sure, new.pin, moved, options=options, watcher=watcher)
         for name in theirs:
             text, need = texts[name], needs.get(name)
-            rows[name] = _row(queue, name, text, memory, against=new.pin, behaviour=need)
+            rows[name] = _row(queue, name, text, against=new.pin, behaviour=need)
     if tag == "newest":
         # Without a run, only UPSTREAM is certain; other texts do not show that a patch is needed.
         told = [row for row in rows.values() if row.behaviour or row.text is Text.UPSTREAM]
         remember_superseded(queue, {row.patch: superseded_by_release(row) for row in told})
-    others = [name for name in names if name not in rows]
-    own = _own_texts(queue, others, memory)
-    rows |= {name: _row(queue, name, own[name], memory) for name in others}
-    memory.save()
+    rows |= {name: _row(queue, name, own[name]) for name in names if name not in rows}
     return StatusReport(patches=tuple(rows[name] for name in names))
 
 
 def _moves(
-    queue: Queue, names: Sequence[str], new: FetchedPin, memory: _Memory, *, watcher: Watcher
+    queue: Queue,
+    names: Sequence[str],
+    new: FetchedPin,
+    own: Mapping[str, TextState],
+    *,
+    watcher: Watcher,
 ) -> tuple[dict[str, RebaseResult], dict[str, TextState]]:
     """Merge patches onto a release, except patches that do not apply to their own pins."""
     moved: dict[str, RebaseResult] = {}
     texts: dict[str, TextState] = {}
-    for pin in {queue.specs[name].pin: own_pin(queue, name) for name in names}.values():
-        fetch_pin(queue, pin, progress=watcher.download())
-        mine = [name for name in names if queue.specs[name].pin == pin.tag]
-        own = _own_texts(queue, mine, memory)
-        broken = {name for name in mine if own[name].text in {Text.CONFLICT, Text.BLOCKED}}
-        for name in broken:
-            why = f"it does not apply to its own pin {pin.tag}: {own[name].why}"
+    by_pin: dict[str, list[str]] = {}
+    for name in names:
+        if own[name].text in STUCK:
+            why = f"it does not apply to its own pin {queue.specs[name].pin}: {own[name].why}"
             texts[name] = TextState(text=Text.UNKNOWN, why=why)
-        if whole := [name for name in mine if name not in broken]:
-            moved |= carried_over(queue, whole, new, progress=watcher.download())
+        else:
+            by_pin.setdefault(queue.specs[name].pin, []).append(name)
+    for whole in by_pin.values():
+        moved |= carried_over(queue, whole, new, progress=watcher.download())
     for name in (name for name in names if name not in texts):
-        there = moved[name]
-        texts[name] = TextState(text=there.status, why=there.why)
+        texts[name] = TextState(text=moved[name].status, why=moved[name].why)
     return moved, texts
 
 
