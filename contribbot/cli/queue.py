@@ -1,10 +1,11 @@
-"""The commands of `contribbot queue`, except `list` and `retire`."""
+"""`contribbot edit`, `refresh`, `undo`, and the commands of `queue`, but `list` and `retire`."""
 
 from __future__ import annotations
 
 import operator
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -14,11 +15,201 @@ from contribbot.cli.render import Block, Code, Table, conflict_blocks, count
 from contribbot.errors import UsageError
 from contribbot.files import write_named
 from contribbot.model.base import Model
-from contribbot.queue import arrange, exchange, history
+from contribbot.queue import arrange, exchange, history, worktree
 from contribbot.queue.arrange import range_diff, read_range
 from contribbot.queue.exchange import Export
 from contribbot.queue.history import Event
+from contribbot.queue.refresh import Objection, Refreshed
+from contribbot.queue.refresh import refresh as save
 from contribbot.queue.transaction import Operation, OperationList, OperationLog
+from contribbot.queue.worktree import Drift, EditedTree, LossKind
+
+_UNSAVED: Final = "With --abort: also changes that refresh has not saved."
+_ABOVE: Final = "Also when patches on top no longer apply."
+_ANYWAY: Final = f"{_ABOVE[:-1]}, the queue has moved on, or marks of a conflict are in it."
+
+
+@cli.command("edit rmsnorm --at ../rmsnorm")
+def edit(
+    patch: cli.PatchArgument,
+    at: Annotated[
+        Path | None,
+        cli.option(
+            "DIR", "Where the work tree goes.", default=".contribbot/edit/PATCH of the queue"
+        ),
+    ] = None,
+    abort: Annotated[bool, cli.flag("--abort", "Remove the work tree.")] = False,
+    force: Annotated[bool, cli.flag("--force", _UNSAVED)] = False,
+) -> cli.Reply:
+    """Open a patch as commits in a git work tree of its own; `refresh` saves them in the patch."""
+    queue, name = cli.open_queue(), cli.name_of(patch)
+    if abort and at is not None:
+        raise UsageError("--abort and --at do not go together", hint="leave --at out")
+    if force and not abort:
+        raise UsageError("--force is for --abort", hint="leave it out")
+    if not abort:
+        with cli.live_lines() as lines:
+            tree = worktree.open_tree(queue, name, at=at, progress=lines.download())
+        return cli.Reply(tree, edit_lines(tree), int(tree.state == "changed"))
+    tree = worktree.abort(queue, name, force=force)
+    if tree.state != "kept":
+        return cli.Reply(tree, edit_lines(tree))
+    last = "nothing was removed; --force removes it all the same"
+    return cli.Reply(tree, (), 1, [*edit_lines(tree), last])
+
+
+@cli.command("refresh rmsnorm")
+def refresh(
+    patch: cli.MaybePatchArgument = None,
+    force: Annotated[bool, cli.flag("--force", _ANYWAY)] = False,
+) -> cli.Reply:
+    """Save a patch's work tree in the queue, committed or not, as a new version.
+
+    Without PATCH: the work tree around the current folder.
+    """
+    tree = worktree.enclosing_tree(Path.cwd())
+    if tree is None and patch is None:
+        why = "no patch named, and this is not the work tree of one"
+        raise UsageError(why, hint="name the patch")
+    queue = cli.open_queue()
+    name = cli.name_of(patch) if patch else tree.state.key if tree else ""
+    with cli.live_lines() as lines:
+        done = save(queue, name, force=force, progress=lines.download())
+    return cli.Reply(done, refresh_lines(done), int(bool(done.refused)))
+
+
+@cli.command("undo rmsnorm v1")
+def undo(
+    patch: cli.MaybePatchArgument = None,
+    version: Annotated[
+        str | None,
+        cli.argument("VERSION", "With a patch: a version, as `queue log` lists them: v2."),
+    ] = None,
+    force: Annotated[bool, cli.flag("--force", _ABOVE)] = False,
+) -> cli.Reply:
+    """Take back the last operation on the queue, whole; `undo` again brings the operation back.
+
+    With a patch and a version: give the patch the files of that version.
+    """
+    if patch is None:
+        reversal = arrange.undo(cli.queue_folder())
+        return cli.Reply(reversal, reversal_lines(reversal))
+    queue, name = cli.open_patch(patch)
+    number, _ = read_range(version)
+    if number is None:
+        raise UsageError(
+            f"{name}: name the version to bring back", hint=f"contribbot queue log {name}"
+        )
+    with cli.live_lines() as lines:
+        done = arrange.restore(queue, name, number, force=force, progress=lines.download())
+    last = "nothing was written; --force leaves them behind"
+    rows = refusal_lines(done, last) if done.refused else refresh_lines(done)
+    return cli.Reply(done, rows, int(bool(done.refused)))
+
+
+_DRIFTS: Final = {
+    Drift.BASE: "what {} stands on (its pin, or a patch below it) has changed since",
+    Drift.FILES: "the files of {} were changed since, by something else than refresh",
+}
+_LOSSES: Final = {
+    LossKind.UNFINISHED: "an unfinished git {}",
+    LossKind.UNCOMMITTED: "{} (not committed)",
+    LossKind.UNTRACKED: "{} (not in git)",
+    LossKind.COMMIT: "commit {}",
+}
+
+
+def objection_words(name: str, objection: Objection) -> str:
+    """Return in words why a refresh of a patch is refused."""
+    subject = objection.subject
+    if objection.code == "marks":
+        return f"the commit {subject} adds the marks of a conflict, as git leaves them (<<<<<<<)"
+    if objection.code == "conflict":
+        return f"{subject} depends on it, and conflicts with it now"
+    return _DRIFTS[objection.code].format(name)
+
+
+def edit_lines(tree: EditedTree) -> list[Block]:
+    """Return the place of a work tree with the next steps, or the work that would be lost."""
+    name, path = tree.patch, tree.path or ""
+    if tree.state == "removed":
+        return [f"{name}: the work tree is removed"]
+    if tree.state == "kept":
+        lost = (f"  {_LOSSES[loss.kind].format(loss.subject)}" for loss in tree.lost)
+        return [f"{name}: {path} holds changes that refresh has not saved:", *lost]
+    fresh = tree.state == "opened"
+    lines = [f"{name} is open in {path}" if fresh else f"{name} is open already, in {path}"]
+    lines += [f"  {entry.commit[:12]}  {entry.subject}" for entry in tree.commits]
+    if tree.drift:
+        return [
+            *lines,
+            f"{_DRIFTS[tree.drift].format(name)}.",
+            Code(f"  contribbot refresh --force {name}   # save the tree all the same"),
+            Code(f"  contribbot edit --abort {name}      # remove the tree, to open it anew"),
+        ]
+    base, drop = (tree.base_commit or "")[:12], f"contribbot edit --abort {name}"
+    return [
+        *lines,
+        f"Change files there, or commits with plain git (git rebase -i {base})."
+        if tree.commits
+        else "Change files there, and commit the change (git commit -a).",
+        Code(f"  cd {shlex.quote(path)}"),
+        f"  {'contribbot refresh':<{len(drop)}}   # save it in the patch, as often as you like",
+        f"  {drop}   # remove the tree when you are done",
+    ]
+
+
+def refusal_lines(done: Refreshed, last: str) -> list[Block]:
+    """Return the objections to a refresh, and the patches that the refresh would break."""
+    name = done.patch
+    return [
+        *(f"{name}: {objection_words(name, each)}" for each in done.refused),
+        *(f"  {broken.patch}: {broken.why}" for broken in done.broken),
+        f"{name}: {last}",
+    ]
+
+
+def refresh_lines(done: Refreshed) -> list[Block]:
+    """Return the lines that tell what `refresh` saved, refused or left out."""
+    name = done.patch
+    left_out = "is in no commit; to save it: git add, git commit"
+    lines: list[Block] = [f"{name}: {path} {left_out}" for path in done.left_out]
+    if done.amended:
+        paths = ", ".join(done.amended)
+        lines.append(f"{name}: uncommitted changes in {paths} went into the last commit")
+    if done.refused:
+        last = f"nothing was written; `refresh --force {name}` saves it all the same"
+        then = f"(git add, git cherry-pick --continue), then: contribbot refresh {name}"
+        conflict = [f"Resolve the conflict in {done.resolve} {then}"] if done.resolve else []
+        return [*lines, *refusal_lines(done, last), *conflict]
+    if not done.changed:
+        return [*lines, f"{name}: nothing has changed"]
+    if done.open_tree:
+        lines.append(
+            f"{name}: the tree at {done.open_tree} is as it was: the next refresh saves that; "
+            f"`contribbot edit --abort {name}` drops it"
+        )
+    version = f" as v{done.version}" if done.version else ""
+    did = f"v{done.restored} is back" if done.restored else "saved"
+    proof = f"Prove it with `contribbot verify {name}`."
+    return [
+        *lines,
+        f"{name}: {did}{version}, {count(len(done.patch_files), 'commit')}",
+        *(f"  {file}" for file in done.patch_files),
+        *(f"{name}: added to `files` of patch.toml: {path}" for path in done.files_added),
+        *(f"{name}: taken out of `files` of patch.toml: {path}" for path in done.files_removed),
+        *(f"{other}: carried along, merged onto it" for other in done.carried),
+        *(f"{broken.patch}: no longer applies: {broken.why}" for broken in done.broken),
+        f"`contribbot status {name}` shows whether it is still proved." if done.restored else proof,
+    ]
+
+
+def reversal_lines(done: arrange.Reversal) -> list[Block]:
+    """Return the operation that was taken back, and the command that brings it back."""
+    return [
+        f"taken back: {done.operation} ({count(len(done.files), 'file')})",
+        "`contribbot undo` again brings it back; `contribbot queue log` lists all",
+    ]
 
 
 @cli.command("queue export rmsnorm --output rmsnorm.mbox")
