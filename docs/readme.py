@@ -36,9 +36,7 @@ def rewritten(text: str, queue: Queue) -> str:
 
 def table(survey: Survey) -> str:
     """Return the grid of the report's first page as Markdown."""
-    head = (
-        "| patch | what it does | verdict | CPU | CUDA | AMD GPU | compiled, not run | emulated |"
-    )
+    head = "| patch | what it does | verdict | ran on | compiled, not run | emulated |"
     rule = re.sub(r"[^|]+", "---", head)
     return "\n".join([head, rule, *(_row(patch) for patch in survey.report.patches)]) + "\n"
 
@@ -48,9 +46,12 @@ def _row(patch: PatchSummary) -> str:
     for cell in patch.cells:
         for line in cell.lines:
             lines.setdefault(line.title, {})[cell.target] = line
-    ran = lines[RUN]
-    amd = [f"{target}: {line.text}" for target, line in ran.items()
-           if target not in {"cpu", "cuda"} and line.mark is not Mark.OPEN]  # fmt: skip
+    names = {"cpu": "CPU", "cuda": "CUDA"}
+    ran = [
+        names.get(target, target) + ("" if line.mark is Mark.PASSED else f": {line.text}")
+        for target, line in lines[RUN].items()
+        if line.mark is not Mark.OPEN
+    ]
     made = [
         ", ".join(
             target.removeprefix("emulated:")
@@ -63,8 +64,7 @@ def _row(patch: PatchSummary) -> str:
     state = "turned down" if patch.turned_down else state
     cells = (f"`{patch.patch}`, {patch.upstream} {patch.pin}", plain(patch.title),
              f"{state}; {patch.verdict}" if state else patch.verdict,
-             ran["cpu"].text, ran["cuda"].text, ", ".join(amd) or "not run",
-             *(targets or "-" for targets in made))  # fmt: skip
+             *(targets or "-" for targets in (", ".join(ran), *made)))  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 
