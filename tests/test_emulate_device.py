@@ -282,6 +282,16 @@ class TestTensors:
         mean = torch.ops.aten.native_layer_norm(x.cuda(), (2,), None, None, 1e-5)[1]
         assert mean.dtype == torch.float32
 
+    def test_conjugates_and_negatives_are_values(self) -> None:
+        """Liger's rotary embedding of Llama 4 had another gradient: the conjugate was lost."""
+        x = torch.tensor([1 + 2j, 3 - 1j]).cuda().requires_grad_(True)
+        y = torch.tensor([2 + 1j, 1 + 4j]).cuda()
+        (x * y).abs().square().sum().backward()
+        assert x.grad is not None
+        assert torch.allclose(x.grad.cpu(), 2 * (x * y * y.conj()).detach().cpu())
+        assert (x * y.conj()).tolist() == [4 + 3j, -1 - 13j]
+        assert (y.conj().imag * 2).tolist() == [-2, -8]
+
     def test_whole_numbers_are_counted_into_a_histogram(self) -> None:
         counts = torch.histc(torch.tensor([0, 1, 1, 3], dtype=torch.int32, device="cuda"), 4, 0, 3)
         assert (counts.dtype, counts.tolist()) == (torch.int32, [1, 2, 0, 1])
@@ -322,6 +332,11 @@ class TestTensors:
         )
         x = torch.ones(2, device="cuda")
         assert torch.ops.emulated_test.twice(x).tolist() == [2, 2]
+        torch.library.define(
+            "emulated_test::scaled", "(Tensor x, ScalarType kind=None, float by=1.) -> Tensor"
+        )
+        torch.library.impl("emulated_test::scaled", "cuda", lambda x, _=None, by=1: x * by)
+        assert torch.ops.emulated_test.scaled(x, by=3).tolist() == [3, 3]
         with pytest.raises(AttributeError, match="'_OpNamespace' 'emulated_test'"):
             torch.ops.emulated_test.thrice(x)
 

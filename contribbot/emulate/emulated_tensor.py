@@ -57,8 +57,11 @@ def _dispatch(
             _PINNED.add(made.untyped_storage())
         return made
     if key := _python_kernel(func) or _composite(func):
+        named = zip(func._schema.arguments, args, strict=False)  # noqa: SLF001  torch documents it
+        # Torch takes a default of None for arguments of every type, but no None.
+        kwargs |= {each.name: value for each, value in named if not _defaults(each, value)}
         with operators():
-            return func._op_dk(key, *args, **kwargs)  # noqa: SLF001  no public name
+            return func._op_dk(key, **kwargs)  # noqa: SLF001  no public name
     if torch.Tag.inplace_view in func.tags:
         _reshape(func, args, kwargs)
     kernel: Callable[..., object] = _OF_GPUS.get(func, func)
@@ -80,6 +83,10 @@ def _dispatch(
         place_ = written[0]
         return args[place_] if isinstance(place_, int) else kwargs[place_]
     return _wrapped(made) if ours else made
+
+
+def _defaults(argument: torch._C.Argument, value: object) -> bool:
+    return value is None and argument.has_default_value() and argument.default_value is None
 
 
 def _product_of_type(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -138,8 +145,8 @@ def _histogram(x: torch.Tensor, *args: Any) -> torch.Tensor:
 _ATEN: Final = torch.ops.aten
 _ATTENTION: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001  an operator's name
 _ATTENTION_BACKWARD: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001  as above
-#: Replacements on the processor for operators that torch has only for GPUs, or computes there in
-#: another precision.
+#: Replacements on the processor for operators that torch has only for GPUs, computes there in
+#: another precision, or leaves to later ones.
 _OF_GPUS: Final[Mapping[torch._ops.OpOverload, Callable[..., object]]] = {
     **{
         getattr(getattr(_ATEN, name), overload): _product_of_type(getattr(torch, name))
@@ -150,6 +157,9 @@ _OF_GPUS: Final[Mapping[torch._ops.OpOverload, Callable[..., object]]] = {
     _ATEN.native_layer_norm.default: _in_float32(_ATEN.native_layer_norm, 1),
     _ATEN.native_layer_norm_backward.default: _in_float32(_ATEN.native_layer_norm_backward, 3),
     _ATEN.histc.default: _histogram,
+    # The contents' bit for a conjugate or a negative is read above this mode alone.
+    _ATEN._conj.default: _ATEN.conj_physical.default,  # noqa: SLF001  an operator's name
+    _ATEN._neg_view.default: _ATEN.neg.default,  # noqa: SLF001  as above
     _ATEN._scaled_dot_product_flash_attention.default: _flash,  # noqa: SLF001  an operator's name
     _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,  # noqa: SLF001  as above
 }

@@ -87,7 +87,10 @@ class Writer(Registers):
     def write(self, instruction: Instruction) -> None:
         """Write one instruction as C++; `end` writes branches and other ends of a block."""
         name, encoding = instruction.name, instruction.encoding
-        if _NOTHING.match(name) or (self.mode.saturates and sets_saturation(instruction)):
+        sets = _rounds_to_nearest(instruction) or (
+            self.mode.saturates and sets_saturation(instruction)
+        )
+        if _NOTHING.match(name) or sets:
             memory_ops.wait(self, instruction)
             self.arrives = name == "S_BARRIER_SIGNAL"
             return
@@ -421,6 +424,17 @@ def sets_saturation(instruction: Instruction) -> bool:
         instruction.name == "S_SETREG_IMM32_B32"
         and instruction.fields["simm16"] == 1 | 23 << 6
         and instruction.get("literal") == 1
+    )
+
+
+def _rounds_to_nearest(instruction: Instruction) -> bool:
+    """Return whether an instruction sets rounding in MODE, its low four bits, as all code begins."""
+    place = instruction.get("simm16")
+    return (
+        instruction.name == "S_SETREG_IMM32_B32"
+        and place & 63 == 1
+        and (place >> 6 & 31) + (place >> 11) < 4
+        and instruction.get("literal") == 0
     )
 
 
