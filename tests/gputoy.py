@@ -75,10 +75,7 @@ def gpu_job(toy: Toy, text: str, preflights: Preflights, more: str = "") -> Iter
     toy.put_queue(["area"])
     # The trees are made for real; the check itself waits for hardware there.
     applied = Program(toy.queue)("verify", "area", "--json").stages()["apply"].details
-    with (
-        ThreadPoolExecutor(1) as pool,
-        closing(WarmProcesses(toy.root / "warm")) as warm,
-    ):
+    with ThreadPoolExecutor(1) as pool, closing(WarmProcesses(toy.root / "warm")) as warm:
         job = Job(
             load_queue(toy.queue).patch("area"), (), store=open_store(stores_folder(), "toy"),
             machine=machine(), children=pool, slots=Slots(), threads=1,

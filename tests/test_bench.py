@@ -20,12 +20,7 @@ import torch
 from contribbot import process
 from contribbot.bench.child import alike, is_input
 from contribbot.bench.session import BenchSide, measure
-from contribbot.bench.verdict import (
-    BenchResult,
-    CaseResult,
-    Claim,
-    conclude,
-)
+from contribbot.bench.verdict import BenchResult, CaseResult, Claim, conclude
 from contribbot.errors import MachineError
 from contribbot.model.evidence import Outcome
 from contribbot.model.record import CaseVerdict

@@ -191,9 +191,7 @@ def test_an_unknown_placeholder_is_refused(toy: Toy, program: Program) -> None:
 
 
 @pytest.mark.parametrize("name", ["pytorch", "sglang", "vllm"])
-def test_the_recipes_that_come_along_are_for_amd_and_leave_the_environment_alone(
-    name: str,
-) -> None:
+def test_the_recipes_that_come_along_are_for_amd_and_leave_the_environment_alone(name: str) -> None:
     recipe = read_model(upstreams.files(Path("/nonexistent"))[name], Upstream).build
 
     assert recipe is not None

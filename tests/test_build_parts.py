@@ -10,13 +10,7 @@ import pytest
 from contribbot import process
 from contribbot.compile import build as builds
 from contribbot.compile import cache as build_cache
-from contribbot.compile.build import (
-    Ran,
-    build_tools,
-    complaint,
-    run_commands,
-    target_environment,
-)
+from contribbot.compile.build import Ran, build_tools, complaint, run_commands, target_environment
 from contribbot.machine.machine import this_machine
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Gpu
@@ -34,17 +28,13 @@ def compiled(
         binding="binding.cpp" if binding else "",
     )  # fmt: skip
 
-    def lay(into: Path) -> tuple[str, ...]:
-        for name, text in sources.items():
-            (into / name).parent.mkdir(parents=True, exist_ok=True)
-            (into / name).write_text(text, encoding="utf-8")
-        return build.sources
-
-    for name in ("run", "product"):
-        (folder / name).mkdir()
+    (folder / "product").mkdir()
+    for name, text in sources.items():
+        (folder / "run/sources" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "run/sources" / name).write_text(text, encoding="utf-8")
     return builds.compile_extension(
         build,
-        lay,
+        build.sources,
         support=[PatchFile("binding.cpp", binding.encode()), PatchFile("test_x.py", b"")],
         tools=build_tools("cpu", this_machine()),
         jobs=2,

@@ -16,14 +16,7 @@ from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 from contribbot.model.record import ToolchainRecord
 from tests.conftest import dig
-from tests.hiptoy import (
-    BROKEN,
-    CROWDED,
-    HEADER,
-    LONG,
-    QUICK,
-    SAME,
-)
+from tests.hiptoy import BROKEN, CROWDED, HEADER, LONG, QUICK, SAME
 from tests.tools import kinds
 
 pytestmark = pytest.mark.usefixtures("compile_cache")

@@ -13,12 +13,7 @@ from contribbot.cli.outcomes import listing_blocks
 from contribbot.cli.render import lines_of
 from contribbot.compile.compare import merged, pair_kernels
 from contribbot.compile.hip import Compiler
-from contribbot.compile.listing import (
-    KernelListing,
-    Listing,
-    by_class,
-    class_of,
-)
+from contribbot.compile.listing import KernelListing, Listing, by_class, class_of
 from contribbot.compile.toolchain import Toolchain
 from contribbot.model.record import Numbers
 from tests.records import seen

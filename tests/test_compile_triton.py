@@ -222,9 +222,7 @@ requires = ["cpu", "python:not_installed_anywhere"]
 """
 
 
-def test_pip_brings_another_release_of_triton_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pip_brings_another_release_of_triton_once(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[Sequence[str]] = []
 
     def pip(argv: Sequence[str], **_options: object) -> None:

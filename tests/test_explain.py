@@ -14,14 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from contribbot.numerics import (
-    Arithmetic,
-    Computation,
-    Explanation,
-    explain,
-    record,
-    recording,
-)
+from contribbot.numerics import Arithmetic, Computation, Explanation, explain, record, recording
 from contribbot.numerics.explanation import Confidence
 from tests.conftest import Program
 from tests.tools import kinds

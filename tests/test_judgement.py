@@ -12,19 +12,11 @@ from contribbot import process
 from contribbot.model.checks import Build, Check
 from contribbot.model.evidence import Outcome
 from contribbot.model.failure import RunFailure
-from contribbot.verify.check import reason_of
 from contribbot.verify.pytest_plugin import why_broken
 from contribbot.verify.pytest_run import CheckRun, FailedTest, Scrub, read_report
 from contribbot.verify.stages.build import BuildSide, judge_build
-from contribbot.verify.verdict import (
-    Cause,
-    Judgement,
-    RunAgain,
-    RunSide,
-    decide,
-    judge_sides,
-    sentence,
-)
+from contribbot.verify.stages.reproduce import reason_of
+from contribbot.verify.verdict import Cause, Judgement, RunSide, decide, judge_sides, sentence
 from tests.smalldisk import small_disk
 
 CHECK = Check(name="red", file="test_red.py", expect="fail-to-pass", reason="^AssertionError")
@@ -69,13 +61,7 @@ def ended(kind: RunFailure, *, seconds: float = 1.0) -> CheckRun:
         (CHECK, red(), ended(RunFailure.FIXTURE), ended(RunFailure.FIXTURE), Cause.DIES_PATCHED),
         (SAME, green(), ended(RunFailure.TIMED_OUT), None, Cause.DIES_PATCHED),
         (SAME, green(), red(kind=OWN), red(kind=OWN), Cause.FAILS_PATCHED),
-        (
-            SAME,
-            green(),
-            ended(OWN),
-            ended(OWN),
-            Cause.DIES_PATCHED,
-        ),
+        (SAME, green(), ended(OWN), ended(OWN), Cause.DIES_PATCHED),
         (SAME, green(), red("MemoryError: ", kind=MEMORY), None, Cause.DIES_PATCHED),
         (SAME, green(), red("no device", kind=DEVICE), None, Cause.DIES_PATCHED),
         # The check is broken.
@@ -134,14 +120,14 @@ def decided(
     if without is not None:
         runs[RunSide.WITHOUT_CHANGE] = []
     red = judge_sides(check, base, patched).cause is Cause.RED_TO_GREEN
-    while isinstance(said := decide(check, runs), RunAgain):
-        if said.side is RunSide.WITHOUT_CHANGE:
-            runs[RunSide.WITHOUT_CHANGE].append(without or base)
+    while isinstance(said := decide(check, runs), RunSide):
+        if said is RunSide.WITHOUT_CHANGE:
+            runs[said].append(without or base)
         elif red:
-            runs[said.side].append((again or base) if said.side is RunSide.BASE else patched)
+            runs[said].append((again or base) if said is RunSide.BASE else patched)
         else:
-            assert again is not None, f"{said.side} would have to run again"
-            runs[said.side].append(again)
+            assert again is not None, f"{said} would have to run again"
+            runs[said].append(again)
     return said
 
 

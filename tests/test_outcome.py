@@ -7,8 +7,8 @@ import pytest
 from contribbot.bench.verdict import BenchResult, CaseInfo, CaseResult
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
 from contribbot.model.record import CaseVerdict
-from contribbot.verify.patch_verdict import judge, open_targets, unmet, verdict_line
-from contribbot.verify.run import exit_code
+from contribbot.verify.pipeline import exit_code
+from contribbot.verify.verdict import judge, open_targets, unmet, verdict_line
 from tests.records import seen
 
 INFO = CaseInfo(name="case", bytes_moved=None, flops=None)

@@ -1,13 +1,11 @@
-"""What proves a patch end to end, and what does not; tests/test_judgement.py has the table."""
+"""What proves a patch end to end, beside the cases of tests/judge_cases."""
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
 
-from contribbot import process
 from tests.buildtoy import with_sources
 from tests.conftest import Program, dig
 from tests.test_verify import PATH, put
@@ -15,70 +13,6 @@ from tests.tools import kinds
 from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, one_check
 
 SAME = '[[checks]]\nname = "same"\nfile = "test_same.py"\nexpect = "pass-to-pass"\n'
-NEVER = AREA + "\n\ndef never():\n    return 1\n"
-EXISTS = "import toy.area\n\n\ndef test_it():\n    assert hasattr(toy.area, 'never'), 'lacks'\n"
-READS = (
-    "import os, pathlib\n\n\ndef test_it():\n"
-    "    text = pathlib.Path(os.environ['CONTRIBBOT_TREE'], 'README').read_text()\n"
-    "    assert text == 'better\\n', 'lacks'\n"
-)
-TWICE = "import inspect\nfrom toy.more import twice\n\n\ndef test_it():\n    assert {}\n"
-OLD = {
-    "head": "def twice(value, times=1):\n    return value * times\n",
-    "more": "def twice(value):\n    value += 1\n    return value * 2\n",
-}
-NEW = {
-    "head": "def twice(value, times=2):\n    return value * times\n",
-    "more": "def twice(value):\n    return value * 2\n",
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "text", "verdict"),
-    [
-        pytest.param({PATH: NEVER}, EXISTS, "incomplete", id="named alone"),
-        pytest.param({"README": "better\n"}, READS, "incomplete", id="read as text",
-                     marks=pytest.mark.slow),
-        pytest.param({"src/toy/head.py": NEW["head"]},
-                     TWICE.replace("more", "head").format("twice(3) == 6, 'lacks'"),
-                     "proved", id="a head alone changes", marks=pytest.mark.slow),
-        pytest.param({"src/toy/more.py": NEW["more"]}, TWICE.format("twice(3) == 6, 'lacks'"),
-                     "proved", id="deleted and run"),
-        pytest.param({"src/toy/more.py": NEW["more"]},
-                     TWICE.format("'+= 1' not in inspect.getsource(twice), 'lacks'"),
-                     "incomplete", id="deleted and read", marks=pytest.mark.slow),
-    ],
-)  # fmt: skip
-def test_a_proof_needs_what_the_patch_changes(
-    toy: Toy, program: Program, change: dict[str, str | bytes], text: str, *, verdict: str
-) -> None:
-    with_sources(toy, {f"src/toy/{name}.py": text for name, text in OLD.items()})
-    put(toy, text, reason="lacks", change=change)
-
-    ran = program("verify", "area", "--json")
-
-    assert ran.report().verdict == verdict, ran.out
-    assert ran.stages()["reproduce red"].outcome == "passed"
-
-
-@pytest.mark.usefixtures("unsandboxed")
-def test_what_changes_from_run_to_run_is_flaky(toy: Toy, program: Program, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    put(toy, (
-        "import pathlib\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
-        f"    runs = pathlib.Path({str(runs)!r})\n"
-        "    runs.write_text('x' + (runs.read_text() if runs.exists() else ''))\n"
-        "    assert rectangle(2, 3) == 6 or len(runs.read_text()) > 2\n"
-    ))  # fmt: skip
-
-    ran = program("verify", "area", "--json")
-
-    assert (ran.code, ran.report().verdict) == (3, "incomplete")
-    red = ran.stages()["reproduce red"]
-    assert (dig(red.details, "cause"), red.outcome) == ("flaky", "unavailable")
-    assert not program("verify", "area", "--json").stages()["reproduce red"].cached
-
-
 ASKS = (
     "import os, pathlib, runpy\n\n\ndef test_it():\n"
     "    path = pathlib.Path(os.environ['CONTRIBBOT_TREE']) / '{path}'\n"
@@ -124,112 +58,6 @@ def test_the_base_has_the_tests_that_the_patch_brings(
     assert red.reason.endswith("laid over it)") == (check is ASKS)
 
 
-ELSEWHERE = {
-    "a subprocess": (
-        "    code = 'from toy.area import rectangle; print(rectangle(2, 3))'\n"
-        "    out = subprocess.run([sys.executable, '-c', code], stdout=-1, check=True).stdout\n"
-        "    assert int(out) == 6\n"
-    ),
-    "a spawned process": (
-        "    spawn = multiprocessing.get_context('spawn')\n"
-        "    with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:\n"
-        "        assert pool.submit(area.rectangle, 2, 3).result() == 6\n"
-    ),
-    "a fork": (
-        "    child = os.fork()\n"
-        "    if not child:\n        os._exit(area.rectangle(2, 3))\n"
-        "    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6\n"
-    ),
-    "torch.compile": (
-        "    import torch\n"
-        "    compiled = torch.compile(area.rectangle, backend='eager', fullgraph=True)\n"
-        "    assert int(compiled(torch.tensor(2), torch.tensor(3))) == 6\n"
-    ),
-    "a thread": (
-        "    with concurrent.futures.ThreadPoolExecutor(1) as pool:\n"
-        "        assert pool.submit(area.rectangle, 2, 3).result() == 6\n"
-    ),
-}
-
-
-@pytest.mark.parametrize("where", kinds(ELSEWHERE, "a subprocess".__eq__))
-def test_the_change_is_taken_out_wherever_it_runs(toy: Toy, program: Program, where: str) -> None:
-    put(toy, (
-        "import concurrent.futures, multiprocessing, os, subprocess, sys\n"
-        f"from toy import area\n\n\ndef test_it():\n{ELSEWHERE[where]}"
-    ))  # fmt: skip
-
-    ran = program("verify", "area", "--json")
-
-    assert ran.report().verdict == "proved", ran.out
-    assert dig(ran.stages()["reproduce red"].details, "proof") is True
-
-
-NETWORK, READ_ONLY, BROKEN = "it needs the network", "it writes where", "the check is broken"
-NOT_TESTED = {
-    "network": ("urllib.request.urlopen('http://no-such.invalid')", NETWORK),
-    "address": ("socket.create_connection(('192.0.2.1', 80))", NETWORK),
-    "tree": ("pathlib.Path(os.environ['CONTRIBBOT_TREE'], 'x').write_text('x')", READ_ONLY),
-    "name": ("rectangel(2, 3)", BROKEN),
-    "async": ("assert rectangle(2, 3) == 6\n\n\nasync def test_more():\n    pass", BROKEN),
-    "fixture": ("assert rectangle(2, 3) == 6\n\n\ndef test_more(nothing):\n    pass", BROKEN),
-    "root": ("assert pathlib.Path('wrong', 'area.py').read_text()", BROKEN),
-}
-
-
-@pytest.mark.tool("bwrap")
-@pytest.mark.parametrize(
-    ("side", "name"),
-    kinds(
-        itertools.product(["base", "patched tree"], NOT_TESTED),
-        lambda case: case[0] == "base" and case[1] in {"network", "tree", "name"},
-    ),
-)
-def test_what_tests_nothing_refutes_nothing(
-    toy: Toy, program: Program, side: str, name: str
-) -> None:
-    if why := process.no_sandbox():
-        pytest.skip(why)
-    head = (
-        "import os, pathlib, socket, urllib.request\nfrom toy.area import rectangle\n\n\n"
-        "def test_it():\n" + ("" if side == "base" else "    assert rectangle(2, 3) == 6\n")
-    )
-    text, said = NOT_TESTED[name]
-    put(toy, f"{head}    {text}\n    assert rectangle(2, 3) == 6\n")
-
-    ran = program("verify", "area", "--json")
-
-    assert ran.code == 3
-    red = ran.stages()["reproduce red"]
-    assert (red.outcome, dig(red.details, "cause")) == ("unavailable", "broken")
-    assert red.reason.startswith(f"red: {said}")
-    assert ("the base" if name in {"async", "fixture"} else f"the {side}") in red.reason
-
-
-NOT_GREEN = {
-    "skipped on one side": (
-        "def test_it(subtests):\n"
-        "    found = rectangle(2, 3)\n    with subtests.test():\n"
-        "        if found == 6:\n            pytest.skip('no')\n        assert found == 6\n"
-    ),
-    "broken": (
-        "@pytest.fixture\ndef end():\n"
-        "    yield\n    if rectangle(2, 3) == 6:\n        pytest.exit('bye', returncode=0)\n\n\n"
-        "def test_it(end):\n    assert rectangle(2, 3) == 6\n"
-    ),
-}
-
-
-@pytest.mark.parametrize("cause", NOT_GREEN, ids=["a skipped subtest", "an aborted teardown"])
-def test_what_looks_green_and_is_not(toy: Toy, program: Program, cause: str) -> None:
-    put(toy, f"import pytest\nfrom toy.area import rectangle\n\n\n{NOT_GREEN[cause]}")
-
-    ran = program("verify", "area", "--json")
-
-    assert ran.report().verdict == "incomplete", ran.out
-    assert dig(ran.stages()["reproduce red"].details, "cause") == cause
-
-
 @pytest.mark.parametrize(
     ("path", "content", "said"),
     kinds([
@@ -261,29 +89,6 @@ def test_what_could_take_over_the_judge_is_refused(
         ("refuted", "failed") if said else ("incomplete", "passed")
     )
     assert (f"{path}: {said}" if said else "") in style.reason
-
-
-IN_A_THREAD = """\
-import threading
-from toy.area import rectangle
-
-
-def seen():
-    assert rectangle(2, 3) == 5
-
-
-def test_it():
-    thread = threading.Thread(target=seen)
-    thread.start()
-    thread.join()
-    assert rectangle(2, 3) == 6
-"""
-
-
-def test_an_assertion_in_a_thread_fails_the_test(toy: Toy, program: Program) -> None:
-    put(toy, IN_A_THREAD)
-    assert program("verify", "area", "--json").report().verdict == "refuted"
-    assert "refuted: cpu" in program("status", "area").out
 
 
 @pytest.mark.parametrize("name", ["PYTEST_ADDOPTS", "PYTHONOPTIMIZE", "LD_PRELOAD"])

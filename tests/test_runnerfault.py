@@ -16,10 +16,10 @@ from contribbot.machine.machine import this_machine
 from contribbot.model import failure
 from contribbot.model.evidence import Machine, Outcome
 from contribbot.model.record import PreflightRecord
-from contribbot.verify.check import CheckRunner, check_unit
 from contribbot.verify.runner_fault import Preflight, UnavailableError, signed
 from contribbot.verify.stages.base import Finding, Unit, unavailable
 from contribbot.verify.stages.bench import suspicion
+from contribbot.verify.stages.reproduce import CheckRunner, check_unit
 from tests.conftest import Program, dig
 from tests.gputoy import FAULT, HEAD, TARGET, Counted, gpu_job
 from tests.test_bench_gpu import torch_sees_a_gpu

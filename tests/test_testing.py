@@ -13,13 +13,7 @@ import pytest
 import torch
 
 from contribbot import stand_in
-from contribbot.testing import (
-    StandInError,
-    UnwrittenCheckError,
-    answers,
-    import_file,
-    unwritten,
-)
+from contribbot.testing import StandInError, UnwrittenCheckError, answers, import_file, unwritten
 from contribbot.verify.pytest_plugin import why_broken
 from tests.conftest import Program
 from tests.tools import unpack
@@ -233,9 +227,7 @@ def test_triton_comes_as_it_is_through_the_upstreams_own_module(tree: Path) -> N
         kernels.other()
 
 
-def test_the_platform_is_known_where_the_gpu_is_emulated(
-    tree: Path,
-) -> None:
+def test_the_platform_is_known_where_the_gpu_is_emulated(tree: Path) -> None:
     (tree / "src/demo/platforms.py").touch()
     (tree / "src/demo/where.py").write_text(
         "from demo.platforms import current_platform as here\n"

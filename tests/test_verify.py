@@ -121,15 +121,6 @@ def test_what_else_is_done_again(area: Toy, program: Program, tmp_path: Path) ->
     assert repeated(program) >= checks
 
 
-def test_a_patch_that_does_not_help_is_refuted(toy: Toy, program: Program) -> None:
-    put(toy, FAIL_TO_PASS, change={PATH: FIXED.replace("width * height", "width - height")})
-
-    ran = program("verify", "area", "--json")
-
-    assert (ran.code, ran.report().verdict) == (1, "refuted")
-    assert ran.stages()["reproduce red"].outcome == "failed"
-
-
 #: What a test does, what is said of it, and what is stated beside. There is time enough to begin
 #: the test and print, with other work on the machine.
 BAD_ENDS = {

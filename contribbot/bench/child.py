@@ -263,7 +263,8 @@ class BenchServer:
             self._meter = None
             own = isinstance(error, MissingError)
             text = str(error) if own else f"{type(error).__name__}: {error}"
-            return {"kind": kind_of(error), "error": _shown(text)}
+            shown = text[:_LONGEST].encode("utf-8", "backslashreplace").decode()
+            return {"kind": kind_of(error), "error": shown}
         return answer
 
 
@@ -316,10 +317,6 @@ def kind_of(error: BaseException) -> str:
     if _RUNTIME.search(text):
         return "fault" if _FAULTS.search(text) else "lost"
     return "error"
-
-
-def _shown(text: str) -> str:
-    return text[:_LONGEST].encode("utf-8", "backslashreplace").decode()
 
 
 def _seed(number: int) -> None:

@@ -231,10 +231,6 @@ class _Pair:
     base: _Worker
     patched: _Worker
 
-    def listed(self) -> tuple[Sequence[CaseInfo], Sequence[CaseInfo]]:
-        """Wait until both processes have imported the file; return the cases of each."""
-        return self.base.hear(ListedCases).cases, self.patched.hear(ListedCases).cases
-
     def prepare(self, case: CaseResult, results: str) -> tuple[PreparedCase, PreparedCase] | None:
         """Let both processes prepare a case; None: one cannot, and the case has its verdict."""
         more = {"case": case.info.name, "seed": self.number, "results": results}
@@ -264,11 +260,6 @@ class _Pair:
             where = f"the {last.side} only" if answers else "both sides"
             case.settle(CaseVerdict.FAILED, f"fails on {where}: {last.text}")
         return None
-
-    def end(self) -> None:
-        """Kill both child processes, so that the next pair can use the memory."""
-        for side in (self.base, self.patched):
-            process.kill_group(side.child)
 
 
 def measure(
@@ -347,13 +338,19 @@ class _BenchSession:
             with contextlib.ExitStack() as stack:
                 self.doing = _LOADING
                 pairs = [stack.enter_context(self._pair(number)) for number in numbers]
-                listed = [pair.listed() for pair in pairs]
+                # All pairs have to be loaded before the first is measured.
+                listed = [
+                    (pair.base.hear(ListedCases).cases, pair.patched.hear(ListedCases).cases)
+                    for pair in pairs
+                ]
                 if not measured:
                     self.result.cases = [*map(CaseResult, _matching(listed[0], self.pattern))]
                 for pair in pairs:
                     for case in self.result.of(CaseVerdict.UNDECIDED):
                         self._measure(pair, case)
-                    pair.end()
+                    # The next pair can use the memory of both processes.
+                    for worker in (pair.base, pair.patched):
+                        process.kill_group(worker.child)
             measured, spent = numbers[-1], time.monotonic() - started
             if measured == look:
                 for case in self.result.of(CaseVerdict.UNDECIDED):

@@ -22,7 +22,7 @@ from contribbot.verify.evidence import (
     removed_records,
     triton_releases,
 )
-from contribbot.verify.patch_verdict import too_noisy, verdict_rest
+from contribbot.verify.verdict import too_noisy, verdict_rest
 
 
 @command("evidence show rmsnorm")

@@ -33,8 +33,8 @@ from contribbot.model.record import (
     Ratio,
 )
 from contribbot.numerics.words import multiple, number, place_of, seconds, times
-from contribbot.verify.patch_verdict import unmet, verdict_line
 from contribbot.verify.pipeline import STAGES
+from contribbot.verify.verdict import unmet, verdict_line
 
 
 def closing_blocks(

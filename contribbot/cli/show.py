@@ -19,7 +19,7 @@ from contribbot.queue import history
 from contribbot.queue.history import Refutation, pull_request_words, superseded_words
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, State, read_records, refutations
-from contribbot.verify.patch_verdict import proves, refuted_words
+from contribbot.verify.verdict import proves, refuted_words
 
 
 @command("show rmsnorm")

@@ -25,9 +25,9 @@ from contribbot.model.checks import stated_line
 from contribbot.model.evidence import Outcome, VerifyReport
 from contribbot.verify import one_tree
 from contribbot.verify.one_tree import TreeRun
-from contribbot.verify.pipeline import Options
+from contribbot.verify.pipeline import Options, exit_code, refuse_unknown
+from contribbot.verify.pipeline import verify as verify_patches
 from contribbot.verify.pytest_run import FailedTest
-from contribbot.verify.run import exit_code, refuse_unknown, verify_and_record
 
 
 @cli.command("verify rmsnorm --require cpu")
@@ -66,11 +66,13 @@ def verify(
     folder = evidence or queue.evidence
     as_json = current_settings().as_json
     with cli.live_lines(stderr=as_json, order=names) as lines:
-        done = verify_and_record(queue, names, options=options, folder=folder, watcher=lines)
-    blocks = closing_blocks(done.reports, done.records, required)
-    report = VerifyReport(patches=tuple(done.reports))
+        reports, records = verify_patches(
+            queue, names, options=options, folder=folder, watcher=lines
+        )
+    blocks = closing_blocks(reports, records, required)
+    report = VerifyReport(patches=tuple(reports))
     # With --json, the lines go to standard error, for a person who watches.
-    code = exit_code(done.reports, required)
+    code = exit_code(reports, required)
     return cli.Reply(report, blocks, code, blocks if as_json else ())
 
 

@@ -215,11 +215,16 @@ COPY: Final = "tree"
 class Ran:
     """The result of a build's commands; at most one of `error`, `lacking` and `crash` is set."""
 
-    output: str
-    seconds: float
-    error: str = ""
-    lacking: str = ""
-    crash: str = ""
+    output: str = ""
+    seconds: float = 0.0
+    error: str = ""  # the tree's fault in one line
+    lacking: str = ""  # what this machine lacks
+    crash: str = ""  # how a compiler crashed
+
+    @property
+    def well(self) -> bool:
+        """Whether all commands succeeded."""
+        return not (self.error or self.lacking or self.crash)
 
 
 def run_commands(
@@ -364,12 +369,6 @@ def private_folders(folder: Path) -> dict[str, str]:
     return {name: str(place) for name, place in places.items()}
 
 
-def missing_product(recipe: BuildRecipe, into: Path) -> str:
-    """Return the first path that a recipe promises and did not make; empty: all are made."""
-    promised = (*recipe.python, *((recipe.extension,) if recipe.extension else ()))
-    return next((path for path in promised if not (into / COPY / path).exists()), "")
-
-
 #: The folder of contribbot's files among the sources that are compiled.
 _OWN: Final = ".contribbot"
 _LIBRARY: Final = "extension.so"
@@ -405,12 +404,6 @@ def extension_inputs(
     }
 
 
-def write_roots(store: Store, tree: str, build: Build, folder: Path, *, scratch: Path) -> None:
-    """Write the top folders that a build reads into a folder."""
-    for number, (top, tree_id) in enumerate(tree_roots(store, tree, build).items()):
-        export(store, tree_id, folder / top, index=scratch / f"{number}.index")
-
-
 def overlay_hipified(
     sources: Sequence[str], folder: Path, hipified: Path, outputs: Mapping[str, Path]
 ) -> Sequence[str]:
@@ -424,7 +417,7 @@ def overlay_hipified(
 
 def compile_extension(
     build: Build,
-    lay: Callable[[Path], Sequence[str]],
+    names: Sequence[str],
     *,
     support: Sequence[PatchFile],
     tools: BuildTools,
@@ -434,10 +427,8 @@ def compile_extension(
     timeout: float,
     scrub: Callable[[str], str],
 ) -> Ran:
-    """Compile the extension from one tree's sources, and test that the library loads."""
+    """Compile the extension from the sources in `folder/sources`, and test that it loads."""
     sources = folder / "sources"
-    sources.mkdir()
-    laid = lay(sources)
     own = sources / _OWN
     (own / "checks").mkdir(parents=True)
     for file in support_code(support):
@@ -451,7 +442,7 @@ def compile_extension(
     nowhere = f"-ffile-prefix-map={sources}=."
     defines = [f"-D{define}" for define in build.defines]
     extension = extension_child.Extension(
-        sources=[*laid, *([f"{_OWN}/checks/{build.binding}"] if build.binding else [])],
+        sources=[*names, *([f"{_OWN}/checks/{build.binding}"] if build.binding else [])],
         extra_include_paths=[str(sources / path) for path in (*build.include, f"{_OWN}/checks")],
         # -g0: debugging information would double the time of the host's compiler.
         extra_cflags=[*defines, *host, "-g0", nowhere],
@@ -481,7 +472,7 @@ def compile_extension(
             f"{_OWN}/checks/", "checks/"
         ),
     )
-    if not (ran.error or ran.lacking or ran.crash):
+    if ran.well:
         shutil.copyfile(own / "out" / _LIBRARY, into / _LIBRARY)
     # Remove the sources now: they may be a whole tree, and the run goes on.
     with contextlib.suppress(OSError):

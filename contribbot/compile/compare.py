@@ -165,7 +165,7 @@ def judge_compile(
             return ListingJudgement(Outcome.FAILED, crash, lasting=False)
     if unable := _unable(entry, base, patched):
         return ListingJudgement(Outcome.UNAVAILABLE, str(unable), base.error)
-    red = base.error or _text(unmet(entry, target, base.listing))
+    red = base.error or str(unmet(entry, target, base.listing) or "")
     rows = _rows(entry, base, patched)
     not_fewer = None
     if target in entry.fewer_instructions and base.listing and patched.listing:
@@ -175,7 +175,7 @@ def judge_compile(
     wrong = _wrong_on_base(entry, base, red, not_fewer or _green_base(entry, target))
     amiss = _wrong_on_patched(entry, target, base, patched, rows)
     if problem := wrong or amiss:
-        return ListingJudgement(Outcome.FAILED, str(problem), red, _text(amiss))
+        return ListingJudgement(Outcome.FAILED, str(problem), red, str(amiss or ""))
     listings = [side.listing for side in (base, patched) if side.listing is not None]
     calls = [", ".join(listing.unresolved) for listing in listings if listing.unresolved]
     if calls and (entry.no_spills or target in entry.fewer_instructions):
@@ -189,10 +189,6 @@ def judge_compile(
     if weakness:
         reason += f"; {weakness}: that proves nothing alone"
     return ListingJudgement(Outcome.PASSED, reason, red, proof=weakness is None)
-
-
-def _text(problem: ListingProblem | None) -> str:
-    return str(problem) if problem else ""
 
 
 def _unable(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
@@ -223,20 +219,16 @@ def _unmet_on_both(entry: Compile, base: Compiled, patched: Compiled) -> Listing
 
 def _weakness(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
     """Return why an entry that goes from red to green proves nothing alone; None: it does."""
-    if entry.expect == "fail-to-pass" and _as_base(entry, base, patched):
-        return _problem(ListingFault.AS_BASE)
-    if entry.expect == "fail-to-pass" and entry.defines:
+    if entry.expect != "fail-to-pass":
+        return None
+    if base.listing is not None:
+        before = [(kernel.numbers, kernel.mnemonics) for kernel in base.listing.kernels]
+        after = matching_kernels(entry, patched.listing)
+        if all((kernel.numbers, kernel.mnemonics) in before for kernel in after):
+            return _problem(ListingFault.AS_BASE)
+    if entry.defines:
         return _problem(ListingFault.BY_DEFINE, ", ".join(entry.defines))
     return None
-
-
-def _as_base(entry: Compile, base: Compiled, patched: Compiled) -> bool:
-    """Return whether each patched kernel has the figures and instructions of a base kernel."""
-    if base.listing is None:
-        return False
-    before = [(kernel.numbers, kernel.mnemonics) for kernel in base.listing.kernels]
-    after = matching_kernels(entry, patched.listing)
-    return all((kernel.numbers, kernel.mnemonics) in before for kernel in after)
 
 
 def _stated(entry: Compile, red: str) -> bool:
@@ -350,21 +342,20 @@ def _seen(entry: Compile, rows: Sequence[ListingRow], base: Compiled, listing: L
     listed, unresolved = len(listing.kernels), listing.unresolved[:_NAMES]
     of = f"{kernels} of {listed}" if kernels < listed else f"{listed}"
     emptied = sum(row.kernels for row in rows if row.emptied)
+    totals = (
+        f"{sum(count * numbers.instructions for count, numbers in side):,}" if side else ""
+        for side in (before, after)
+    )
     spills = [sum(count * numbers.spills for count, numbers in side) for side in (before, after)]
     parts = [
         f"{f'{fewer} -> ' if fewer > kernels else ''}{of} kernel{'s' if listed != 1 else ''}",
         *([f"{emptied} of them now empty"] if emptied else []),
-        f"instructions {_change(_instructions(before), _instructions(after))}",
+        f"instructions {_change(*totals)}",
         f"VGPRs {_change(_vgprs(before), _vgprs(after))}",
         f"spills {_change(*map(str, spills))}" if any(spills) else "no spills",
         *([f"with calls to {', '.join(unresolved)}, not there"] if unresolved else []),
     ]
     return f"{how}; {', '.join(parts)}"
-
-
-def _instructions(side: _Counted) -> str:
-    total = sum(count * numbers.instructions for count, numbers in side)
-    return f"{total:,}" if side else ""
 
 
 def _vgprs(side: _Counted) -> str:

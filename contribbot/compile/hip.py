@@ -155,13 +155,9 @@ def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | N
     system: Sequence[Path] = ()
     if torch is not None:
         system = (HEADERS / "torch_cpu", torch, torch / "torch/csrc/api/include")
+    fixed = f"-x hip --cuda-device-only --offload-arch={target} -std={source.standard} -O3"
     return [
-        "-x",
-        "hip",
-        "--cuda-device-only",
-        f"--offload-arch={target}",
-        f"-std={source.standard}",
-        "-O3",
+        *fixed.split(),
         "-D__HIP_PLATFORM_AMD__",
         *(f"-U{macro[1:]}" if macro[0] == "!" else f"-D{macro}" for macro in source.defines),
         *(f"-I{root}" for root in source.include),
@@ -169,10 +165,7 @@ def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | N
         *(word for root in system for word in ("-isystem", str(root))),
         # __FILE__ must not bring the folder's path into the code.
         *(f"-ffile-prefix-map={folder}=." for folder in source.folders),
-        "-w",
-        "-ferror-limit=1",
-        "-fno-color-diagnostics",
-        "-fno-caret-diagnostics",
+        *["-w", "-ferror-limit=1", "-fno-color-diagnostics", "-fno-caret-diagnostics"],
     ]
 
 
@@ -297,9 +290,8 @@ class Compiler:
             for name, value in values.items()
         )
         source.write_text("".join(rows), encoding="utf-8")
-        argv = [*self.using.argv, "-w", "-x", "c", "--target=amdgcn-amd-amdhsa", "-nogpulib"]
-        argv += [f"-mcpu={self.target}", "-c", "-emit-llvm"]
-        compiled.write_bytes(self.run([*argv, "-o", self.output, source]))
+        how = f"-w -x c --target=amdgcn-amd-amdhsa -nogpulib -mcpu={self.target} -c -emit-llvm -o"
+        compiled.write_bytes(self.run([*self.using.argv, *how.split(), self.output, source]))
         return compiled
 
     def assemble(self, listing: bytes) -> bytes:
@@ -317,20 +309,8 @@ class Compiler:
         path = self.folder / LISTING
         path.write_text(text, encoding="utf-8")
         # `-###` prints the command: not every clang passes options on to the assembler.
-        done = self._supervised(
-            [
-                *self.using.argv,
-                "-###",
-                "-x",
-                "assembler",
-                "--target=amdgcn-amd-amdhsa",
-                f"-mcpu={self.target}",
-                "-c",
-                "-o",
-                self.output,
-                path,
-            ]
-        )
+        how = f"-### -x assembler --target=amdgcn-amd-amdhsa -mcpu={self.target} -c -o"
+        done = self._supervised([*self.using.argv, *how.split(), self.output, path])
         called = _ASSEMBLER.search(done.output.decode("utf-8", "replace"))
         if not called:
             raise CompileError(missing=f"{self.using.name} does not say how it assembles")

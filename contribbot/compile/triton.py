@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib.util
 import json
 import os
@@ -17,13 +18,7 @@ from typing import Final, Unpack
 from pydantic import JsonValue, ValidationError
 
 from contribbot import process
-from contribbot.compile.cache import (
-    CachedBuild,
-    Compiled,
-    CompileError,
-    json_digest,
-    make_product,
-)
+from contribbot.compile.cache import CachedBuild, Compiled, CompileError, json_digest, make_product
 from contribbot.compile.hip import Compiler, CompilerCall, raise_for_machine
 from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, triton_version, wave_size
 from contribbot.errors import CommandError, MachineError
@@ -151,8 +146,8 @@ def compile_triton(source: TritonSource, target: str, **call: Unpack[CompilerCal
 
 def _compiled(
     source: TritonSource, target: str, **call: Unpack[CompilerCall]
-) -> tuple[Compiler, process.Supervised, Path]:
-    """Compile a kernel in a child process; return compiler, process result and answer file."""
+) -> tuple[Compiler, process.Supervised, _Answer]:
+    """Compile a kernel in a child process; return compiler, process result and answer."""
     compiler, folder = Compiler(target=target, **call), call["folder"]
     options = {"num_warps": source.num_warps}
     if source.num_stages is not None:
@@ -193,7 +188,10 @@ def _compiled(
             timeout=compiler.timeout,
             env=process.clean_environment(environment),
         )
-        more = {*_answered(answer).needs} - {*real}
+        answered = _Answer()
+        with contextlib.suppress(OSError, ValidationError):  # the process may end without one
+            answered = _Answer.model_validate_json(answer.read_bytes())
+        more = {*answered.needs} - {*real}
         if not more or len(real) > _MOST_REAL:
             break
         real += sorted(more)
@@ -204,19 +202,13 @@ def _compiled(
         f'GPUTarget("hip", "{target}", {wave_size(target)}), '
         f"{', '.join(f'{name}={value}' for name, value in options.items())})"
     )
-    return compiler, done, answer
+    return compiler, done, answered
 
 
-def _answered(file: Path) -> _Answer:
-    try:
-        return _Answer.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError):
-        return _Answer()  # the child process ended without an answer
-
-
-def _listing(compiler: Compiler, done: process.Supervised, file: Path, version: str) -> _Answer:
+def _listing(
+    compiler: Compiler, done: process.Supervised, answer: _Answer, version: str
+) -> _Answer:
     """Return the child process's answer with a listing, or raise CompileError."""
-    answer = _answered(file)
     if answer.listing:
         return answer
     output, name = done.output.decode("utf-8", "replace"), triton_name(version)

@@ -51,7 +51,7 @@ from contribbot.verify.evidence import (
     refutations,
     triton_of,
 )
-from contribbot.verify.patch_verdict import refutation_line, refuted_words, went_red_to_green
+from contribbot.verify.verdict import refutation_line, refuted_words, went_red_to_green
 
 #: Words and paths of a patch about AMD, or of CUDA sources, which are translated for AMD.
 _AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|csrc/)|\.cuh?\b")

@@ -20,7 +20,7 @@ from contribbot.errors import MachineError, UsageError
 from contribbot.files import run_folder
 from contribbot.machine.doctor import missing_emulator
 from contribbot.model.base import Model
-from contribbot.verify.run import terminated_as_interrupted
+from contribbot.verify.pipeline import terminated_as_interrupted
 
 _TOY: Final = Path(__file__).parent / "toy"
 _NAME: Final = "waves"

@@ -15,8 +15,7 @@ from contribbot.model.record import CellRecord, OutputRecord
 from contribbot.numerics.limits import CannotJudgeError, Limits
 
 if TYPE_CHECKING:
-    from contribbot.numerics.arithmetic import Arithmetic
-    from contribbot.numerics.computations import COMPUTATIONS, Computation
+    from contribbot.numerics.arithmetic import COMPUTATIONS, Arithmetic, Computation
     from contribbot.numerics.explanation import Explanation, explain
     from contribbot.numerics.grid import Cell, Draw, Grid
     from contribbot.numerics.recordings import Recording, record, recording
@@ -44,8 +43,7 @@ __all__ = [
 
 #: Modules that need torch, and the names that each module provides.
 _LATE: Final = {
-    "arithmetic": {"Arithmetic"},
-    "computations": {"COMPUTATIONS", "Computation"},
+    "arithmetic": {"COMPUTATIONS", "Arithmetic", "Computation"},
     "explanation": {"Explanation", "explain"},
     "grid": {"Cell", "Draw", "Grid"},
     "recordings": {"Recording", "record", "recording"},

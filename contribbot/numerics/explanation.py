@@ -16,8 +16,13 @@ import torch
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.model.record import Count, Finite, Integers
-from contribbot.numerics.arithmetic import MATRIX_ORDERS, Arithmetic, Float64
-from contribbot.numerics.computations import COMPUTATIONS, Computation
+from contribbot.numerics.arithmetic import (
+    COMPUTATIONS,
+    MATRIX_ORDERS,
+    Arithmetic,
+    Computation,
+    Float64,
+)
 from contribbot.numerics.recordings import Recording, RecordingHeader
 from contribbot.numerics.words import count, number, place_of
 
@@ -115,9 +120,8 @@ class Explanation(Model):
 
     def lines(self, names: tuple[str, str] = ("A", "B")) -> list[str]:
         """Return the lines of the report: difference, place, cause and the unexplained rest."""
-        return [
-            first if not place else f"  {first}" for place, first in enumerate(self._rows(names))
-        ]
+        first, *others = self._rows(names)
+        return [first, *(f"  {line}" for line in others)]
 
     def _rows(self, names: tuple[str, str]) -> Iterator[str]:
         seen, facts = self.difference, self.a.result
@@ -366,10 +370,7 @@ class _Search:
     def by_pairs(self) -> _Cause | None:
         """Return the simplest pair of arithmetics that explains bits, or else values; or None."""
         kinds = dict.fromkeys(_kind(trial.arithmetic) for trial in self.trials)
-        ranked = [
-            *_nearest(self.trials, _NEAREST),
-            *_nearest([*map(self._trial, kinds)], _NEAREST),
-        ]
+        ranked = [*_nearest(self.trials, _NEAREST), *_nearest([*map(self._trial, kinds)], _NEAREST)]
         # Many orders give the same 16-bit result: also try each with sums in float32.
         twins = (replace(trial.arithmetic, accumulate="float32") for trial in ranked)
         ranked += map(self._trial, dict.fromkeys(twins))
@@ -470,10 +471,8 @@ class _Search:
         found = {kind: self._left(cause, line, moved, left) for kind, line in lines.items()}
         if not any(found.values()):
             beyond = left.abs() > _SPREAD * (moved - left).nan_to_num(0).abs().max()
-            found, lines = (
-                {"element": beyond.flatten().nonzero()[:, 0].tolist()},
-                {"element": place},
-            )
+            found = {"element": beyond.flatten().nonzero()[:, 0].tolist()}
+            lines = {"element": place}
         for kind, numbers in found.items():
             of = int(lines[kind].max()) + 1
             places = tuple(_index(number, shapes.get(kind, (of,))) for number in numbers[:3])

@@ -21,14 +21,7 @@ from contribbot.model.record import Digests, OutputRecord
 from contribbot.numerics.compare import compare, compare_exact, require_references
 from contribbot.numerics.imports import ImportWatch, is_telling, profiled
 from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.tensors import (
-    blocks,
-    digest,
-    dtype_name,
-    lay_out,
-    require_plain,
-    widened,
-)
+from contribbot.numerics.tensors import blocks, digest, dtype_name, lay_out, require_plain, widened
 from contribbot.numerics.words import place_of, plain
 
 Value = TypeVar("Value")
@@ -80,7 +73,7 @@ class Findings:
         """Return the fields of a `CellRecord` except `test`."""
         names = dict.fromkeys(output.name for output in self.outputs)
         of_each = ([output for output in self.outputs if output.name == name] for name in names)
-        failed = self.failed or self._complaint()
+        failed = self.failed or self.complaint()
         return {
             "cell": self.cell.name,
             "axes": {**self.cell.texts},
@@ -90,13 +83,8 @@ class Findings:
             "failed": plain(failed.partition("\n")[0][:_LONGEST]),
         }
 
-    def require_good(self) -> None:
-        """Raise AssertionError about the worst result, if it fails or nothing was judged."""
-        __tracebackhide__ = True
-        if complaint := self._complaint():
-            raise AssertionError(complaint)
-
-    def _complaint(self) -> str:
+    def complaint(self) -> str:
+        """Return what is wrong with the worst result, or that nothing was judged; empty: good."""
         if not self.outputs:
             return f"{self.cell.name}: nothing was judged"
         worst = max(self.outputs, key=_badness)
@@ -515,7 +503,8 @@ class Grid:
         finally:
             if reporter is not None:
                 reporter.cell(request.node.nodeid, findings.record(self.seeds))
-        findings.require_good()
+        if complaint := findings.complaint():
+            raise AssertionError(complaint)
 
 
 def _named(axis: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[str, object]]:

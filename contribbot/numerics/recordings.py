@@ -88,13 +88,17 @@ def recording(
     """
     held = {name: _held(f"the input {name}", tensor) for name, tensor in inputs.items()}
     kept = _held("the result", result)
+    versions = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
     header = RecordingHeader(
         computation=computation,
         parameters={name: float(value) for name, value in parameters.items()},
         inputs={name: _facts(tensor) for name, tensor in held.items()},
         result=_facts(kept),
         device=_device(result.device),
-        versions=_versions(),
+        versions={name: version for name, version in versions.items() if version},
         settings=_settings(),
     )
     return Recording(header, kept, held)
@@ -190,14 +194,6 @@ def _device(device: torch.device) -> str:
         properties = torch.cuda.get_device_properties(device)
         return f"{properties.name} {properties.gcnArchName if torch.version.hip else ''}".strip()
     return "CPU" if device.type == "cpu" else str(device)
-
-
-def _versions() -> dict[str, str]:
-    versions = {"cuda": torch.version.cuda, "hip": torch.version.hip}
-    for package in _PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
-    return {name: version for name, version in versions.items() if version}
 
 
 def _settings() -> dict[str, str]:

@@ -32,7 +32,7 @@ from contribbot.report.story import (
 )
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison
 from contribbot.verify.evidence import Record, State, missing, read_records
-from contribbot.verify.patch_verdict import too_noisy
+from contribbot.verify.verdict import too_noisy
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -29,7 +29,7 @@ from contribbot.queue import history
 from contribbot.queue.history import Event, Refutation, superseded_words
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, Source, State, refutations
-from contribbot.verify.patch_verdict import (
+from contribbot.verify.verdict import (
     open_targets,
     refutation_line,
     refuted_words,

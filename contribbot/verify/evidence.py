@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 from pydantic import JsonValue, ValidationError
@@ -30,6 +30,7 @@ from contribbot.model.evidence import (
     DigestSet,
     Machine,
     Outcome,
+    PatchReport,
     Resource,
     StageResult,
     Statement,
@@ -40,7 +41,7 @@ from contribbot.model.evidence import (
     seal_of,
 )
 from contribbot.model.lifecycle import TargetState
-from contribbot.model.patch import PatchSpec
+from contribbot.model.patch import Patch, PatchSpec
 from contribbot.model.record import (
     ApplyDetails,
     CodeRecord,
@@ -53,10 +54,7 @@ from contribbot.model.record import (
 from contribbot.queue import history
 from contribbot.queue.history import Refutation, RetiredEvent, VerifiedEvent
 from contribbot.queue.load import Queue
-from contribbot.verify.patch_verdict import judge, open_targets, results_for
-
-if TYPE_CHECKING:
-    from contribbot.verify.pipeline import Verified
+from contribbot.verify.verdict import judge, open_targets, results_for
 
 #: The longest time by which a record's date may be later than this machine's clock.
 _AHEAD: Final = timedelta(minutes=5)
@@ -87,6 +85,11 @@ class Record:
     state: State
     why: str
     statement: Statement | None = None
+
+    @property
+    def details(self) -> Details | None:
+        """The outcomes and facts of the record; None: the file holds no readable record."""
+        return self.statement.predicate.contribbot if self.statement else None
 
 
 def placed(stages: Iterable[StageResult]) -> list[Placed]:
@@ -195,7 +198,11 @@ def _judge_content(queue: Queue, path: Path, content: bytes) -> Record:
     schema = ours.get("type") if isinstance(ours, dict) else None
     other = isinstance(schema, str) and schema.startswith(SCHEMA) and schema != DETAILS
     if other and document.get("contribbot_seal") == seal:
-        return Record(path, *_older(queue, path))
+        name = path.parent.name
+        if name not in queue.specs:
+            return Record(path, *_outside(queue, path, name))
+        why = f"its schema is not the one of this version; make it anew: contribbot verify {name}"
+        return Record(path, State.STALE, why)
     # Statement uses the schema of Details; building this schema takes 15 ms.
     Details.model_rebuild()
     try:
@@ -216,15 +223,6 @@ def _outside(queue: Queue, path: Path, name: str) -> tuple[State, str]:
     ):
         return State.RETIRED, f"about {name}, which left the queue"
     return State.FOREIGN, f"about {name}, which is no patch of this queue"
-
-
-def _older(queue: Queue, path: Path) -> tuple[State, str]:
-    """Judge a sealed record of another schema by its path alone."""
-    name = path.parent.name
-    if name not in queue.specs:
-        return _outside(queue, path, name)
-    why = f"its schema is not the one of this version; make it anew: contribbot verify {name}"
-    return State.STALE, why
 
 
 def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[State, str]:
@@ -298,9 +296,9 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
 
 def compare_with_remote(queue: Queue, record: Record) -> Record:
     """Return a record, which is stale if the pin's tag has moved on the remote."""
-    if record.state is not State.FRESH or record.statement is None:
+    details = record.details
+    if record.state is not State.FRESH or details is None:
         return record
-    details = record.statement.predicate.contribbot
     patch = queue.patch(details.patch)
     source = next(
         (row.details for row in details.stages if isinstance(row.details, SourceDetails)), None
@@ -327,21 +325,17 @@ def event_of(details: Details) -> VerifiedEvent:
 
 def refutations(queue: Queue, name: str, records: Iterable[Record]) -> tuple[Refutation, ...]:
     """Return the standing refutations of a patch, from its journal and from some records."""
-    own = (
-        record.statement.predicate.contribbot
-        for record in records
-        if record.state in {State.FRESH, State.STALE, State.REMOVED} and record.statement
-    )
+    counting = {State.FRESH, State.STALE, State.REMOVED}
+    own = (record.details for record in records if record.state in counting)
     # The journal's events come last: of events in the same second, the journal's events are later.
-    events = [event_of(details) for details in own if details.patch == name]
+    events = [event_of(details) for details in own if details and details.patch == name]
     return history.standing_refutations([*events, *history.read(queue.folder, name)])
 
 
 def refutes(queue: Queue, record: Record, records: Iterable[Record]) -> bool:
     """Return whether a unit that failed in this record still refutes the patch."""
-    if record.statement is None:
+    if (details := record.details) is None:
         return False
-    details = record.statement.predicate.contribbot
     failed = {row.unit for row in details.stages if row.outcome is Outcome.FAILED}
     standing = refutations(queue, details.patch, records) if failed else ()
     return not failed.isdisjoint((each.stage, each.entry, each.target) for each in standing)
@@ -349,9 +343,8 @@ def refutes(queue: Queue, record: Record, records: Iterable[Record]) -> bool:
 
 def seen(record: Record) -> set[tuple[str, str, str, str]]:
     """Return the units of a record that passed or failed: patch, stage, entry and target."""
-    if record.statement is None:
+    if (details := record.details) is None:
         return set()
-    details = record.statement.predicate.contribbot
     return {(details.patch, *row.unit) for row in details.stages if row.outcome in SEEN}
 
 
@@ -383,17 +376,13 @@ def removed_records(queue: Queue, records: Sequence[Record]) -> list[Record]:
 
 def missing(queue: Queue, records: list[Record]) -> list[str]:
     """Return the patches of a queue that have no fresh record."""
-    fresh = {
-        record.statement.predicate.contribbot.patch
-        for record in records
-        if record.state is State.FRESH and record.statement is not None
-    }
-    return [name for name in queue.specs if name not in fresh]
+    fresh = (record.details for record in records if record.state is State.FRESH)
+    named = {details.patch for details in fresh if details}
+    return [name for name in queue.specs if name not in named]
 
 
-def state_evidence(verified: Verified) -> Statement | None:
+def state_evidence(report: PatchReport, patch: Patch, below: Sequence[Patch]) -> Statement | None:
     """Return the statement of a verification; None: the verification had no patched tree."""
-    report, patch = verified.report, verified.patch
     if report.base_commit is None or report.patched_tree is None:
         return None
     times = _times(report.stages)
@@ -407,7 +396,7 @@ def state_evidence(verified: Verified) -> Statement | None:
         patch=patch.name,
         patch_sha256=patch.digest,
         checks_sha256=patch.checks_digest,
-        below={lower.name: lower.digest for lower in verified.below},
+        below={lower.name: lower.digest for lower in below},
         upstream=report.upstream,
         pin=report.pin,
         pin_sha256=pin_digest(patch.pin, patch.upstream),
@@ -511,12 +500,10 @@ def target_states(
     states = dict.fromkeys(asked(queue.specs[name]), "missing")
     records = read_records(queue, queue.evidence, name) if records is None else records
     for state in (State.STALE, State.FRESH):
-        for record in records:
-            if record.state is not state or record.statement is None:
-                continue
-            for need in states:
-                stages = record.statement.predicate.contribbot.stages
-                if {row.outcome for row in results_for(stages, need)} == {Outcome.PASSED}:
+        for details in (record.details for record in records if record.state is state):
+            for need in states if details else ():
+                results = results_for(details.stages if details else (), need)
+                if {row.outcome for row in results} == {Outcome.PASSED}:
                     states[need] = str(state)
     for refutation in refutations(queue, name, records):
         needs = {refutation.target, f"{refutation.stage}:{refutation.target}"}

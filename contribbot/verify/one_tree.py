@@ -20,25 +20,17 @@ from contribbot.model.patch import Patch, PatchFile, PatchSpec
 from contribbot.model.pin import Pin
 from contribbot.model.record import BehaviourDetails
 from contribbot.queue.load import Queue
-from contribbot.verify.check import missing_for, run_ahead
 from contribbot.verify.job import Job, Memo
 from contribbot.verify.pipeline import STAGES, Options, Run, Watcher, open_run, results_of
 from contribbot.verify.pytest_run import CheckRun, run_attached
 from contribbot.verify.runner_fault import UnavailableError
 from contribbot.verify.stages.apply import ApplyStage, series_on, with_tests
-from contribbot.verify.stages.base import (
-    Finding,
-    Inputs,
-    Probe,
-    Stage,
-    TreeAnswer,
-    Unit,
-    absent,
-)
+from contribbot.verify.stages.base import Finding, Inputs, Probe, Stage, TreeAnswer, Unit, absent
 from contribbot.verify.stages.build import BuildStage
 from contribbot.verify.stages.emulate import emulated_runner, missing_emulated
 from contribbot.verify.stages.hipify import built_for_rocm
 from contribbot.verify.stages.numerics import runner_of
+from contribbot.verify.stages.reproduce import missing_for, run_ahead
 from contribbot.verify.stages.source import SourceStage, provided
 from contribbot.verify.verdict import RunSide, judge_side
 
@@ -189,18 +181,26 @@ def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: 
         scratch = job.fresh_folder()
         tested = with_tests(store, patch, tree, before=before, after=after, scratch=scratch)
     # In the JSON of the entries, a path is a whole string.
+    quoted = partial(json.dumps, ensure_ascii=False)
     stated = patch.spec.model_dump_json(exclude_none=True)
     gone = files_of(store, before) - files_of(store, tree)
-    left = {path: quoted for path in gone if (quoted := _quoted(path)) in stated}
+    left = {path for path in gone if quoted(path) in stated}
     went = renames(store, before, tree) if left else {}
     moved = {path: went[path] for path in sorted(left) if path in went}
     for path, place in moved.items():
-        stated = stated.replace(left[path], _quoted(place))
+        stated = stated.replace(quoted(path), quoted(place))
     spec = PatchSpec.model_validate_json(stated) if moved else patch.spec
-    job.patch = replace(patch, spec=_with_sources(patch, spec))
+    recipe, hipify = patch.upstream.hipify, spec.hipify
+    if hipify is not None and recipe is not None:
+        # The job of a release has no patch: the patch's changed sources count as declared.
+        touched = (path for path in patch.paths if built_for_rocm(recipe, path))
+        sources = tuple(dict.fromkeys((*hipify.sources, *touched)))
+        hipify = hipify.model_copy(update={"sources": sources})
+        spec = spec.model_copy(update={"hipify": hipify})
+    job.patch = replace(patch, spec=spec)
     trees.pin_commit, trees.base_commit, trees.patched_commit = commit, base, base
     trees.base, trees.tested, trees.patched = tree, tested, tree
-    return ReleaseTree(moved, frozenset(left.keys() - moved.keys()))
+    return ReleaseTree(moved, frozenset(left - moved.keys()))
 
 
 def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
@@ -215,20 +215,6 @@ def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
             raise UnavailableError(f"{which} does not apply: {series.conflicts[0].headline}")
         commit = series.commit
     return commit
-
-
-def _quoted(path: str) -> str:
-    return json.dumps(path, ensure_ascii=False)
-
-
-def _with_sources(patch: Patch, spec: PatchSpec) -> PatchSpec:
-    """Add the patch's changed sources to `[hipify]`: the job of a release has no patch."""
-    recipe, hipify = patch.upstream.hipify, spec.hipify
-    if hipify is None or recipe is None:
-        return spec
-    touched = (path for path in patch.paths if built_for_rocm(recipe, path))
-    sources = tuple(dict.fromkeys((*hipify.sources, *touched)))
-    return spec.model_copy(update={"hipify": hipify.model_copy(update={"sources": sources})})
 
 
 BASE: Final = "base"

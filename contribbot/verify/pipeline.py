@@ -1,22 +1,29 @@
-"""Run the stages over patches: in order for each patch, and patches in parallel."""
+"""Run the stages over patches, write the records, and choose the exit code of `verify`.
+
+The stages of a patch run in their order, and patches run in parallel.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 from typing import Final, Protocol, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
 from contribbot import process
 from contribbot.compile import cache as build_cache
+from contribbot.errors import ExitCode, UsageError
 from contribbot.files import (
     Shelf,
     log_path,
@@ -28,14 +35,39 @@ from contribbot.files import (
 )
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import open_store
-from contribbot.machine.machine import PackageChange, Packages, this_machine
-from contribbot.model.evidence import RESULT, Machine, Outcome, PatchReport, StageResult
+from contribbot.machine.machine import (
+    PackageChange,
+    Packages,
+    actions_run,
+    job_container,
+    this_machine,
+)
+from contribbot.model.checks import DEFAULT_TARGETS
+from contribbot.model.evidence import (
+    ON_HARDWARE,
+    RESULT,
+    SEEN,
+    Machine,
+    Outcome,
+    PatchFault,
+    PatchReport,
+    StageResult,
+    Verdict,
+    need_of,
+)
 from contribbot.model.patch import Patch
 from contribbot.model.record import StatedDetails
-from contribbot.queue.load import Queue
+from contribbot.queue import history
+from contribbot.queue.load import Queue, did_you_mean
+from contribbot.verify.evidence import (
+    State,
+    judge_record,
+    record_path,
+    state_evidence,
+    write_evidence,
+)
 from contribbot.verify.job import Job, Slots, tree_shelf
-from contribbot.verify.patch_verdict import judge, open_targets
-from contribbot.verify.runner_fault import Preflights, UnavailableError, absence
+from contribbot.verify.runner_fault import Preflights, UnavailableError, absence, at_fault
 from contribbot.verify.stages.apply import ApplyStage
 from contribbot.verify.stages.base import Finding, Stage, Unit, unavailable
 from contribbot.verify.stages.bench import BenchStage
@@ -47,6 +79,7 @@ from contribbot.verify.stages.numerics import NumericsStage
 from contribbot.verify.stages.reproduce import ReproduceStage
 from contribbot.verify.stages.source import SourceStage
 from contribbot.verify.stages.style import StyleStage
+from contribbot.verify.verdict import is_at_fault, judge, open_targets, unavailable_here, unmet
 from contribbot.verify.warm import WarmProcesses
 
 #: The stages in their order; the stages of a row run in parallel.
@@ -61,6 +94,8 @@ STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
     (BenchStage(),),
 )
 
+#: The prefixes of a target in `--require`; emulated targets have the prefix `emulated`.
+_PREFIXES: Final = {"", "build", "compile", *ON_HARDWARE}
 #: The largest number of characters of a reason; the log has the whole text.
 _LONGEST: Final = 1000
 #: The number of parallel units, which mostly wait for git and for other programs.
@@ -152,16 +187,6 @@ class Options:
     #: The number of parallel checks, by default the number of cores.
     jobs: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     force: bool = False  # whether to repeat work whose outcome is cached
-
-
-@dataclass(frozen=True)
-class Verified:
-    """The report on a patch, and the patch that was verified."""
-
-    report: PatchReport
-    #: The patch as it was read before the first stage; the files may have changed since.
-    patch: Patch
-    below: tuple[Patch, ...]  # the patches below the patch, lowest first
 
 
 @dataclass
@@ -287,19 +312,70 @@ def results_of(futures: Sequence[Future[Result]]) -> list[Result]:
     return [future.result() for future in futures]
 
 
+def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) -> None:
+    """Raise UsageError for a required target that is not usual and not in any entry."""
+    stated = {target for name in names for _, _, target in queue.specs[name].units}
+    known = sorted({*stated, "cpu", "cuda", *DEFAULT_TARGETS})
+    for need in required:
+        stage, target = need_of(need)
+        if target not in known or stage not in _PREFIXES:
+            like = did_you_mean(target if stage in _PREFIXES else need, known)
+            raise UsageError(
+                f"--require {need}: no entry of {', '.join(names)} is for it{like}",
+                hint=f"they are for {', '.join(sorted(stated)) or 'no target yet'}",
+            )
+
+
 def verify(
-    queue: Queue, names: Sequence[str], *, options: Options, watcher: Watcher
-) -> list[Verified]:
-    """All files are read first, so that an invalid file is reported before any work."""
-    # All files are read first: an invalid file is reported before any work.
-    patches = [queue.patch(name) for name in names]
-    stacks = [tuple(map(queue.patch, queue.below(name))) for name in names]
-    with open_run(queue, patches=len(names), options=options, watcher=watcher) as run:
-        jobs = [run.job(*stacked, stacked[0].name) for stacked in zip(patches, stacks, strict=True)]
-        reports = results_of([run.patches.submit(_walk, run, job) for job in jobs])
-    return [
-        Verified(report, job.patch, job.below) for report, job in zip(reports, jobs, strict=True)
-    ]
+    queue: Queue, names: Sequence[str], *, options: Options, folder: Path, watcher: Watcher
+) -> tuple[list[PatchReport], dict[str, Path]]:
+    """Verify patches, and write records and journals; return reports, and records by patch."""
+    # Errors about the CI run or the container must come before hours of work, not after.
+    actions_run(), job_container()
+    with terminated_as_interrupted():
+        # All files are read first: an invalid file is reported before any work.
+        patches = [queue.patch(name) for name in names]
+        stacks = [tuple(map(queue.patch, queue.below(name))) for name in names]
+        with open_run(queue, patches=len(names), options=options, watcher=watcher) as run:
+            jobs = [run.job(*each, each[0].name) for each in zip(patches, stacks, strict=True)]
+            reports = results_of([run.patches.submit(_walk, run, job) for job in jobs])
+        paths = [
+            (job.patch.name, _record(queue, job, report, folder))
+            for job, report in zip(jobs, reports, strict=True)
+        ]
+    return reports, {name: path for name, path in paths if path is not None}
+
+
+def _record(queue: Queue, job: Job, report: PatchReport, folder: Path) -> Path | None:
+    """Note a verdict in the patch's journal, and write a record that is due; return the record."""
+    statement = state_evidence(report, job.patch, job.below)
+    if statement is None:
+        return None
+    remembered = all(row.cached for row in report.stages if row.outcome in SEEN)
+    event = history.verified_event(
+        report,
+        this_machine(),
+        digest=job.patch.digest,
+        checks=job.patch.checks_digest,
+        time=history.now(),
+    )
+    history.note_verified(queue.folder, report.patch, event, ran=not remembered)
+    path = record_path(folder, report.patch, this_machine())
+    known = judge_record(queue, path) if path.is_file() else None
+    if known and known.statement and known.details:
+        tree, details = known.statement.subject[1].digest.gitTree, known.details
+        lame = at_fault(report.stages)
+        same = (details.base_commit, tree) == (report.base_commit, report.patched_tree)
+        same = same and (details.verdict is report.verdict or lame)
+        # A record has the time of its work: neither repeated outcomes nor a runner at fault
+        # replace a fresh record of the same trees.
+        if known.state is State.FRESH and (remembered or lame) and same:
+            return path
+        # An incomplete report keeps a stale proof.
+        proved = known.state is State.STALE and details.verdict is Verdict.PROVED
+        if report.verdict is Verdict.INCOMPLETE and proved:
+            return None
+    return write_evidence(folder, statement)
 
 
 def _walk(run: Run, job: Job) -> PatchReport:
@@ -376,3 +452,45 @@ def obstacle_of(stage: Stage, results: Mapping[str, Sequence[StageResult]]) -> s
         if outcomes == {Outcome.UNAVAILABLE}:
             return f"{name} is unavailable"
     return ""
+
+
+@contextlib.contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """End a block as on Ctrl-C if CI cancels the job (SIGTERM) or the terminal closes (SIGHUP)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    ends = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in ends]
+    try:
+        yield
+    finally:
+        for number, handler in zip(ends, before, strict=True):
+            signal.signal(number, handler)
+
+
+def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCode:
+    """Return the exit code of `verify` from the reports and the required targets."""
+    stages = [stage for report in reports for stage in report.stages]
+    if any(stage.patch_fault is PatchFault.INVALID for stage in stages):
+        return ExitCode.USAGE
+    # A patch is unfinished if no entry failed, and if no entry could have proved the patch.
+    if any(stage.patch_fault is PatchFault.UNFINISHED for stage in stages):
+        return ExitCode.NO
+    targets = this_machine().targets
+    if any(report.verdict is Verdict.REFUTED or _denied(report, required) for report in reports):
+        return ExitCode.NO
+    incomplete = any(report.verdict is Verdict.INCOMPLETE for report in reports)
+    could_not = at_fault(stages) or any(unavailable_here(stage, targets) for stage in stages)
+    return ExitCode.MACHINE if could_not or (incomplete and not required) else ExitCode.OK
+
+
+def _denied(report: PatchReport, required: Sequence[str]) -> bool:
+    """Return whether a required target is unproved for another reason than a runner fault."""
+    if any(row.stage == "source" and row.outcome is Outcome.UNAVAILABLE for row in report.stages):
+        return False  # no stage has looked at the patch
+    return not all(is_at_fault(report.stages, need) for need in unmet(report, required))

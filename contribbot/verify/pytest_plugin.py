@@ -159,13 +159,6 @@ class Orders:
     attached: bool = False  # whether pytest runs in the user's terminal
     launches: str = ""  # when to show launches: `always`, on `failure`, or never
 
-    @classmethod
-    def taken_from(cls, file: Path) -> Orders:
-        """Read the orders from a file, and remove the file, so that no check sees the orders."""
-        fields = json.loads(file.read_bytes())
-        file.unlink()
-        return cls(**fields)
-
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders with the tree's files."""
@@ -207,18 +200,15 @@ class _Imports(importlib.abc.MetaPathFinder):
         """Return the fields on imports for the last line of the report."""
         libraries = re.findall(r"/site-packages/(\w+)", Path("/proc/self/maps").read_text())
         tops = {name.partition(".")[0] for name in sys.modules}
-        spawned = sys.modules.keys() & _SPAWNS
+        # These modules start programs without an audit event.
+        names = (f"multiprocessing.popen_{name}" for name in ("spawn_posix", "forkserver"))
         return {
             "imported": sorted(map(_plain, {*tops, *libraries})),
             "absent": sorted(map(_plain, self._absent)),
-            "programs": self.programs or bool(spawned),
+            "programs": self.programs or not sys.modules.keys().isdisjoint(names),
         }
 
 
-#: Modules of multiprocessing that start programs without an audit event.
-_SPAWNS: Final = frozenset(
-    {"multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver"}
-)
 _IMPORTS: Final = _Imports()
 
 
@@ -339,7 +329,9 @@ def run() -> NoReturn:
     limit_files()
     _IMPORTS.programs = False  # all forks so far were contribbot's own
     del os.environ["CONTRIBBOT_PATH"]
-    orders = Orders.taken_from(Path(sys.argv.pop(1)))
+    file = Path(sys.argv.pop(1))
+    orders = Orders(**json.loads(file.read_bytes()))
+    file.unlink()  # no check sees the orders
     if orders.attached:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     reporter = Reporter(orders)

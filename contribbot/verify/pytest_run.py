@@ -237,16 +237,14 @@ def run_check(
 ) -> CheckRun:
     """Run a check on a tree; `display`: options of pytest that change only the output."""
     checks = lay_out(folder, support)
-    argv = [*_options(folder, checks), *display, "--color=no"]
     # An abort must not lose a GPU runtime's messages, which pytest would still hold.
-    argv += [] if check.target in HOST_TARGETS else ["--capture=sys"]
-    argv += [check.file]
+    capture = [] if check.target in HOST_TARGETS else ["--capture=sys"]
+    argv = [*_options(folder, checks), *display, "--color=no", *capture, check.file]
     stated = {**check.env, **env}
-    sandbox = None if process.no_sandbox() else folder
     orders = _orders(check, place, stated, folder, attached=False, launches=launches)
     # The server of forks imports the pin's Triton, and nothing of a tree.
     path = os.pathsep.join(filter(None, [*map(str, place.tools), process.own_path()]))
-    more = {**_child_variables(place), "PYTHONPATH": path}
+    more = {"PYTHONPATH": path}
     variables = child_environment(place, stated, threads=threads, folder=folder, more=more)
     with warm.fork(variables, _shared_imports(check, support, place)) as fork:
         done = process.supervise(
@@ -254,7 +252,7 @@ def run_check(
             cwd=checks,
             timeout=check.timeout,
             env=variables,
-            sandbox=sandbox,
+            sandbox=None if process.no_sandbox() else folder,
             pass_fds=(fork.channel.fileno(),),
         )
         fork.end()
@@ -333,7 +331,6 @@ def run_attached(
     lay_out(folder, ())
     stated = {**check.env, **env}
     more = {
-        **_child_variables(place),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(checks), process.own_path()])),
         **{name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ},
     }
@@ -359,16 +356,6 @@ def run_attached(
             "pytest does not take these arguments, as it says above", hint="see pytest --help"
         )
     return run
-
-
-def _child_variables(place: RunLayout) -> dict[str, str]:
-    """Return the variables of a check's process that no check states."""
-    return {
-        # Installed plug-ins of pytest must not change a run.
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        # The sandbox shows each folder that a variable names.
-        "CONTRIBBOT_PATH": place.python_path,
-    }
 
 
 def _options(folder: Path, checks: Path) -> list[str]:
@@ -457,6 +444,10 @@ def child_environment(
             "PYTHONHASHSEED": "0",
             # A crash must not lose output.
             "PYTHONUNBUFFERED": "1",
+            # Installed plug-ins of pytest must not change a run.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            # The sandbox shows each folder that a variable names.
+            "CONTRIBBOT_PATH": place.python_path,
             **more,
         }
     )
@@ -473,6 +464,13 @@ _USAGE: Final = 4
 _ABSENT: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 #: The largest size of a report in bytes: a hundred thousand tests fit.
 _LARGEST: Final = 64 * 2**20
+
+
+_UNLAUNCHED: Final = "launched no Triton kernel on the emulated GPU, so it shows nothing of it"
+_UNSTORED: Final = (
+    "no kernel wrote to a tensor, so that what is compared was there before: begin with other "
+    "values where it writes"
+)
 
 
 class ReportLine(Model):
@@ -494,32 +492,19 @@ class ReportLine(Model):
     stopped: bool = False  # whether the session was stopped by Ctrl-C or `pytest.exit`
 
 
-def read_lines(report: Path) -> tuple[list[ReportLine], bool]:
-    """Return the lines of a report up to an invalid line, and whether all lines are valid."""
-    lines: list[ReportLine] = []
-    text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
-    try:
-        for row in text.splitlines():
-            lines.append(ReportLine.model_validate_json(row))  # noqa: PERF401  up to one that is invalid
-    except ValidationError:
-        # The process died while it wrote a line, or a check wrote into the report.
-        return lines, False
-    return lines, True
-
-
-def read_report(
-    report: Path,
-    done: process.Supervised,
-    *,
-    limit: float,
-    scrub: Scrub,
-) -> CheckRun:
+def read_report(report: Path, done: process.Supervised, *, limit: float, scrub: Scrub) -> CheckRun:
     """Return the result of a run from the report and from the end of the process."""
     run = CheckRun(seconds=done.seconds, limit=limit)
     if report.is_file() and report.stat().st_size > _LARGEST:
         run.kind, run.detail = RunFailure.MEDDLED, "reported too much"
         return run
-    lines, whole = read_lines(report)
+    lines, whole = list[ReportLine](), True
+    text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
+    try:
+        for row in text.splitlines():
+            lines.append(ReportLine.model_validate_json(row))
+    except ValidationError:
+        whole = False  # the process died while it wrote a line, or a check wrote into the report
 
     def scrubbed(*failures: FailedTest | None) -> list[FailedTest]:
         return [replace(f, message=scrub(f.message)) for f in failures if f is not None]
@@ -548,8 +533,10 @@ def read_report(
     failure = (
         _ended_badly(run, done, uncollected, begun, report.parent)
         or _unusable(run, uncollected, tests, stopped=end.stopped)
-        or _unlaunched(run, lines)
     )  # fmt: skip
+    launched = all(line.launched for line in lines)
+    if not (failure or run.failed or (launched and all(line.stored for line in lines))):
+        failure = RunFailure.EMPTY, _UNSTORED if launched else _UNLAUNCHED
     run.kind, run.detail = failure or (None, "")
     return run
 
@@ -574,21 +561,6 @@ def _ended_badly(
         (not ended, RunFailure.CRASHED, f"ended early{during} with exit status {code}"),
     )
     return next(((kind, text) for holds, kind, text in ends if holds), None)
-
-
-def _unlaunched(run: CheckRun, lines: Sequence[ReportLine]) -> tuple[RunFailure, str] | None:
-    """Return the failure of a run whose tests used no emulated kernel; None: no such failure."""
-    if run.failed or all(line.launched and line.stored for line in lines):
-        return None
-    if all(line.launched for line in lines):
-        return RunFailure.EMPTY, (
-            "no kernel wrote to a tensor, so that what is compared was there before: begin with"
-            " other values where it writes"
-        )
-    return (
-        RunFailure.EMPTY,
-        "launched no Triton kernel on the emulated GPU, so it shows nothing of it",
-    )
 
 
 def _unusable(

@@ -1,11 +1,11 @@
-"""Judge the runs of a check: a table of causes, and functions without side effects.
+"""Judge the runs of a check, and a patch by all outcomes: functions without side effects.
 
 The parts, in the order in which they act:
 
 1. `judge_sides` judges the first run on the base and on the patched tree: a run that failed as a
    whole (`_troubled`), then a fault of the machine (`_machine_fault`), then the tests on the base
    (`_on_base`), then the tests on the patched tree (`_on_patched`).
-2. `decide` asks for further runs (`RunAgain`): the deciding sides a second time, and after red to
+2. `decide` asks for further runs (a `RunSide`): the deciding sides a second time, and after red to
    green the patched tree without the change once. In the mapping `Runs`, an empty list under
    `WITHOUT_CHANGE` means that a statement differs and that this side has not run yet; without
    the key, no statement differs.
@@ -13,21 +13,36 @@ The parts, in the order in which they act:
 4. `sentence` writes a judgement as a line for people, from the row of its `Cause`.
 
 `judge_base` judges the two runs on the base of a patch that only reproduces a bug, and
-`judge_side` judges one run on one tree.
+`judge_side` judges one run on one tree. Below, `judge` gives a patch's verdict, and `verdict_line`
+writes the verdict as a line for people.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from contribbot.model.checks import Check
-from contribbot.model.evidence import HOST_TARGETS, Outcome
+from contribbot.model.checks import EMULATED, Check
+from contribbot.model.evidence import (
+    HOST_TARGETS,
+    ON_HARDWARE,
+    RAN,
+    SEEN,
+    Outcome,
+    PatchFault,
+    PatchReport,
+    StageResult,
+    Verdict,
+    need_of,
+)
 from contribbot.model.failure import RAISED, Blame, RunFailure
+from contribbot.model.record import BenchDetails, CheckDetails
+from contribbot.queue.history import Refutation
 from contribbot.verify.pytest_run import CheckRun, FailedTest
+from contribbot.verify.runner_fault import at_fault
 
 #: A patched tree hangs if its run takes this many times as long as the base's run.
 _HANGS: Final = 10
@@ -144,13 +159,6 @@ class RunSide(enum.StrEnum):
     RELEASE = "release"
 
 
-@dataclass(frozen=True)
-class RunAgain:
-    """The answer of `decide` that a check has to run on a side before a judgement."""
-
-    side: RunSide
-
-
 _GREEN: Final = {"fail-to-pass": Cause.RED_TO_GREEN, "pass-to-pass": Cause.GREEN_ON_BOTH}
 #: The runs of a check by side, in order; no key `WITHOUT_CHANGE`: no statement differs.
 Runs = Mapping[RunSide, Sequence[CheckRun]]
@@ -206,7 +214,7 @@ def decide(
     check: Check,
     runs: Runs,
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides,
-) -> Judgement | RunAgain:
+) -> Judgement | RunSide:
     """Return the judgement of a check's runs, or the side that has to run before a judgement."""
     # After red to green, the red has to come back without the change. The deciding sides run
     # twice; a run without the change that fails as stated replaces the base's second run.
@@ -225,7 +233,7 @@ def decide(
             again.append(RunSide.BASE)
     for side in again:
         if side is RunSide.WITHOUT_CHANGE or len(runs[side]) < 2:  # noqa: PLR2004  twice
-            return RunAgain(side)
+            return side
         if detail := _differ(check, side, *runs[side]):
             return Judgement(Cause.FLAKY, side, detail)
     return _without_change(check, first, base, without) if red else first
@@ -385,3 +393,188 @@ def sentence(judgement: Judgement) -> str:
     said = row.format(side=judgement.side, detail=judgement.detail, red=red, note=judgement.note)
     said += f" (and {judgement.more} more)" if judgement.more else ""
     return f"{said}; {judgement.note}" if judgement.note and "{note}" not in row else said
+
+
+# The verdict on a patch from the outcomes of its stages.
+
+#: How a stage proves on a target, in words.
+_HOW: Final = {
+    **dict.fromkeys(sorted(ON_HARDWARE - {"bench"}), "on"),
+    "bench": "faster on",
+    "compile": "by compiling for",
+    "emulate": "by emulating",
+}
+#: The largest number of characters of a reason in a verdict.
+_SHORT: Final = 160
+
+
+def too_noisy(result: StageResult) -> bool:
+    """Return whether a bench was measured, but the times were too noisy for an answer."""
+    noisy = isinstance(result.details, BenchDetails) and result.details.too_noisy
+    return noisy and result.outcome is Outcome.UNAVAILABLE
+
+
+def unavailable_here(result: StageResult, targets: Collection[str]) -> bool:
+    """Return whether a target is on this machine, but its entry could not run."""
+    lacking = result.outcome is Outcome.UNAVAILABLE and result.target in targets
+    return lacking and not too_noisy(result)
+
+
+def went_red_to_green(result: StageResult) -> bool:
+    """Return whether an outcome is the pass of a fail-to-pass entry."""
+    red = result.stated is not None and result.stated.expect == "fail-to-pass"
+    return red and result.outcome is Outcome.PASSED
+
+
+def proves(result: StageResult) -> bool:
+    """Return whether an outcome proves a patch alone: red to green by the change, or faster."""
+    if isinstance(result.details, BenchDetails):
+        return result.details.proof and result.outcome is Outcome.PASSED
+    return went_red_to_green(result) and result.stated is not None and result.stated.proof
+
+
+def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
+    """Return the verdict on a patch from its results, on a machine with these targets."""
+    if any(result.outcome is Outcome.FAILED for result in results):
+        return Verdict.REFUTED
+    unavailable = any(unavailable_here(result, targets) for result in results)
+    causes = [row.details.cause for row in results if isinstance(row.details, CheckDetails)]
+    if not unavailable and Cause.REPRODUCED in causes:
+        return Verdict.REPRODUCED
+    if not unavailable and causes and {*causes} == {Cause.NOT_REPRODUCED}:
+        return Verdict.NOT_REPRODUCED
+    red_to_green = any(proves(result) for result in results)
+    return Verdict.PROVED if red_to_green and not unavailable else Verdict.INCOMPLETE
+
+
+def open_targets(results: Sequence[StageResult]) -> list[str]:
+    """Return the targets without an answer: `cuda`, `compile:gfx950`, `bench:cpu` if too noisy."""
+    seen = dict.fromkeys(
+        result.target
+        if result.stage in RAN and not too_noisy(result)
+        else f"{result.stage}:{result.target}"
+        for result in results
+        # `any` is no target: the stage is unavailable for another reason than hardware.
+        if result.outcome is Outcome.UNAVAILABLE and result.target != "any"
+    )
+    return list(seen)
+
+
+def results_for(stages: Iterable[StageResult], need: str) -> list[StageResult]:
+    """Return the results that decide on a target named in `--require`."""
+    stage, target = need_of(need)
+    among = {stage} if stage else RAN
+    return [row for row in stages if row.target == target and row.stage in among]
+
+
+def is_at_fault(stages: Iterable[StageResult], need: str) -> bool:
+    """Return whether a result on a target named in `--require` has a runner fault."""
+    stage, target = need_of(need)
+    return at_fault(row for row in stages if row.target == target and stage in {"", row.stage})
+
+
+def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
+    """Return which of the required targets a report does not prove."""
+    missing = []
+    for need in required:
+        results = results_for(report.stages, need)
+        shown = need_of(need)[0] or any(map(proves, results))
+        if {result.outcome for result in results} != {Outcome.PASSED} or not shown:
+            missing.append(need)
+    return missing
+
+
+def verdict_line(report: PatchReport) -> str:
+    """Return a line on a patch: the verdict, the targets of the proof, and the open targets."""
+    return f"{report.patch}: {report.verdict}{verdict_rest(report)}"
+
+
+def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
+    """Return the part of `verdict_line` after the verdict; `where`: words for the machine."""
+    shown = _where(report)
+    if report.verdict is Verdict.PROVED:
+        red = any(proves(result) and went_red_to_green(result) for result in report.stages)
+        how = "fails without the patch, passes with it" if red else "the same results in less time"
+        said = f" {shown}: {how}"
+    elif report.verdict.settled:
+        rows = [row for row in report.stages if isinstance(row.details, CheckDetails)]
+        some = [row for row in rows if went_red_to_green(row)] or rows
+        said = " on " + ", ".join(dict.fromkeys(row.target.replace(":", " ") for row in some))
+    elif report.verdict is Verdict.REFUTED:
+        failed = dict.fromkeys(
+            result.stage + ("" if result.target == "any" else f" on {result.target}")
+            for result in report.stages
+            if result.outcome is Outcome.FAILED
+        )
+        said = f": {', '.join(failed)} failed"
+    elif shown:
+        said = f": proved {shown}, but not everything could run {where}"
+    elif any(map(went_red_to_green, report.stages)):
+        said = ": what passes with the patch was not shown to hang on what it adds"
+    elif any(row.outcome is Outcome.PASSED and row.stage in RAN for row in report.stages):
+        said = f": what ran {where} passed and does not prove the patch alone{_obstacle(report)}"
+    else:
+        said = f": nothing could be proved {where}{_obstacle(report)}"
+    noisy = dict.fromkeys(
+        f"{result.stage}:{result.target}" for result in report.stages if too_noisy(result)
+    )
+    here = dict.fromkeys(
+        f"{result.stage} {result.label}".rstrip()
+        for result in report.stages
+        if result.outcome is Outcome.UNAVAILABLE and not too_noisy(result)
+    )
+    # A target with one check that ran and another that could not is open, but was run.
+    half = report.verdict is Verdict.INCOMPLETE
+    ran = {each.target for each in report.stages if half and each.stage in RAN
+           and each.outcome in SEEN}  # fmt: skip
+    not_run = [
+        f"{name} (runner fault)" if is_at_fault(report.stages, name) else name
+        for name in report.open if name not in {*noisy, *ran}
+    ]  # fmt: skip
+    for title, names in (
+        ("could not run", [*here] if half else []),
+        ("too noisy to tell", [*noisy]),
+        ("not run", not_run),
+    ):
+        said += f"; {title}: {', '.join(names)}" if names else ""
+    return said
+
+
+def refuted_words(refutations: Sequence[Refutation]) -> str:
+    """Return the targets or stages that refute a patch, in words; empty: no refutation."""
+    if not refutations:
+        return ""
+    on = dict.fromkeys(each.target for each in refutations if each.target != "any")
+    by = dict.fromkeys(each.stage for each in refutations)
+    return f"refuted on {', '.join(on)}" if on else f"refuted by {', '.join(by)}"
+
+
+def refutation_line(refutation: Refutation) -> str:
+    """Return a line with the failed unit, the machine and the day."""
+    unit = " ".join(filter(None, (refutation.stage, refutation.entry))) or "a check"
+    where = "" if refutation.target == "any" else f" on {refutation.target}"
+    return f"{unit} failed{where} ({refutation.machine}, {refutation.time:%Y-%m-%d})"
+
+
+def _obstacle(report: PatchReport) -> str:
+    """Return the first reason for which a unit could not run; empty: all units ran."""
+    reasons = dict.fromkeys(
+        result.sentence
+        for result in report.stages
+        if result.patch_fault is PatchFault.UNFINISHED
+        or (result.outcome is Outcome.UNAVAILABLE and not too_noisy(result))
+    )
+    first = next(iter(reasons), "")
+    first = first if len(first) <= _SHORT else f"{first[:_SHORT]}…"
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f": {first}{more}" if first else ""
+
+
+def _where(report: PatchReport) -> str:
+    """Return the targets of a proof in words, grouped by how the proof was made."""
+    parts: dict[str, list[str]] = {how: [] for how in (*_HOW.values(), "by")}
+    for row in filter(proves, report.stages):
+        names = parts[_HOW.get(row.stage, "by")]
+        name = row.target.removeprefix(EMULATED) if row.stage in _HOW else row.stage
+        names += [] if name in names else [name]
+    return " and ".join(f"{how} {', '.join(names)}" for how, names in parts.items() if names)

@@ -47,13 +47,7 @@ from contribbot import process
 
 #: The client's command, in front of the command that a fresh process would have.
 CLIENT: Final = (sys.executable, "-I", "-S", "-B", str(Path(__file__).with_name("warm_client.py")))
-_SERVER: Final = (
-    sys.executable,
-    "-B",
-    "-P",
-    "-c",
-    "from contribbot.verify.warm import serve; serve()",
-)
+_SERVE: Final = "from contribbot.verify.warm import serve; serve()"
 #: Variables that differ from run to run, like all whose names begin with CONTRIBBOT_.
 _OF_A_RUN: Final = ("HOME", "TMPDIR", "TRITON_HOME")
 #: The largest number of servers at a time; each server takes some 200 MB.
@@ -124,7 +118,7 @@ class WarmProcesses:
         stack = contextlib.ExitStack()
         with theirs, Path(os.devnull).open("r+b") as nothing:
             server = process.start(
-                [*_SERVER, str(theirs.fileno()), *modules],
+                [sys.executable, "-B", "-P", "-c", _SERVE, str(theirs.fileno()), *modules],
                 cwd=Path("/"),
                 env={**shared, **dict.fromkeys(_OF_A_RUN, str(self.folder))},
                 stdin=nothing,
@@ -173,8 +167,14 @@ def serve() -> NoReturn:
     """Import modules, then fork a keeper for each run: `serve CONTROL MODULE...`."""
     control = socket.socket(fileno=int(sys.argv[1]))
     refusal = _warm(sys.argv[2:])
+
+    def wait_for_ended(_signal: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
     # The server waits for ended keepers, so that their CPU time counts as the server's children.
-    signal.signal(signal.SIGCHLD, _wait_for_ended)
+    signal.signal(signal.SIGCHLD, wait_for_ended)
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 2)
         if not descriptors:
@@ -185,12 +185,6 @@ def serve() -> NoReturn:
             _look_after(socket.socket(fileno=channel), life, refusal)
         os.close(channel)
         os.close(life)
-
-
-def _wait_for_ended(_signal: int, _frame: FrameType | None) -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
 
 
 def _warm(modules: Sequence[str]) -> str:

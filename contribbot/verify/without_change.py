@@ -115,7 +115,10 @@ def _is_value(statement: ast.stmt) -> bool:
 
 def _merged(old: Sequence[ast.stmt], new: Sequence[ast.stmt], *, fresh: bool) -> list[ast.stmt]:
     """Return a block's statements with the base's behaviour; `fresh`: the base lacks the block."""
-    twice = {name for block in (old, new) for name, count in _definitions(block) if count > 1}
+    names = (
+        [part.name for part in block if isinstance(part, _DEFINITIONS)] for block in (old, new)
+    )
+    twice = {name for block in names for name, count in Counter(block).items() if count > 1}
     before, after = _keys(old, twice), _keys(new, twice)
     base, patched = dict(zip(before, old, strict=True)), dict(zip(after, new, strict=True))
     renames = _renames(base, patched, twice)
@@ -132,11 +135,6 @@ def _merged(old: Sequence[ast.stmt], new: Sequence[ast.stmt], *, fresh: bool) ->
             if key in renames:  # the base's statements use the former name
                 result += _alias(base[key], patched[renames[key]])
     return result
-
-
-def _definitions(block: Sequence[ast.stmt]) -> list[tuple[str, int]]:
-    names = (statement.name for statement in block if isinstance(statement, _DEFINITIONS))
-    return [*Counter(names).items()]
 
 
 def _renames(

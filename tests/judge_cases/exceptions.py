@@ -27,6 +27,23 @@ def own(name: str, about: str, body: str, *, said: str, new: str = "width * heig
     )  # fmt: skip
 
 
+def broken(name: str, said: str, line: str, *, more: str = "", quick: bool = False) -> list[Case]:
+    """Return two cases whose check itself is at fault: on the base, or on the patched tree alone."""
+    head = "import os\nimport pathlib\nimport pytest\nimport socket\nimport urllib.request\nfrom toy.code import area\n\n\n"
+    green = "    assert area(2, 5) == 10\n"
+    checks = {"base": f"{line}{green}", "patched tree": f"{green}{line}{green}"}
+    return [
+        Case(
+            f"{name} on the {side}", "the check is broken, which shows nothing of the tree", Kind.BLIND,
+            "incomplete", check=f"{head}def test_it():\n{body}{more}", said=f"red: {said}", quick=quick and side == "base",
+        )
+        for side, body in checks.items()
+    ]  # fmt: skip
+
+
+NETWORK: Final = "it needs the network"
+OTHER_TEST: Final = "\n\ndef test_more(nothing):\n    pass\n"
+
 CASES: Final = [
     bug("TimeoutError", "a poll that gives up one round too early",
         "def poll(ready, rounds):\n    for number in range(rounds - 1):\n        if ready(number):\n"
@@ -139,4 +156,20 @@ CASES: Final = [
     own("PermissionError", "the check raises it itself where the area is wrong",
         "    if code.area(2, 5) != 10:\n        raise PermissionError(13, 'no', '/x')\n",
         said="in `reason`"),
+    *broken("a host", NETWORK, "    urllib.request.urlopen('http://no-such.invalid')\n", quick=True),
+    *broken("an address", NETWORK, "    socket.create_connection(('192.0.2.1', 80))\n"),
+    *broken("a write", "it writes where", "    pathlib.Path(os.environ['CONTRIBBOT_TREE'], 'x').write_text('x')\n",
+            quick=True),
+    *broken("a name", "the check is broken", "    aera(2, 5)\n", quick=True),
+    *broken("no such file", "the check is broken", "    pathlib.Path('wrong', 'area.py').read_text()\n"),
+    *broken("a coroutine", "the check is broken", "", more=f"\n\nasync {OTHER_TEST.lstrip().replace('nothing', '')}"),
+    *broken("a fixture", "the check is broken", "", more=OTHER_TEST),
+    Case("a skipped subtest", "the patched tree alone skips a part", Kind.BLIND, "incomplete",
+         check="import pytest\nfrom toy.code import area\n\n\ndef test_it(subtests):\n    found = area(2, 5)\n"
+         "    with subtests.test():\n        if found == 10:\n            pytest.skip('no')\n        assert found == 10\n",
+         said="skipped on the patched tree", quick=True),
+    Case("an aborted teardown", "the patched tree alone ends the session", Kind.BLIND, "incomplete",
+         check="import pytest\nfrom toy.code import area\n\n\n@pytest.fixture\ndef end():\n    yield\n"
+         "    if area(2, 5) == 10:\n        pytest.exit('bye', returncode=0)\n\n\ndef test_it(end):\n    assert area(2, 5) == 10\n",
+         said="on the patched tree: its session was stopped", quick=True),
 ]  # fmt: skip

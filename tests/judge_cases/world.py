@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.judge_cases.case import Case, Kind
+from tests.judge_cases.case import AREA, Case, Kind
 from tests.judge_cases.other_reasons import BASE, NOTED, RETURN
 
 HEAD: Final = (
@@ -63,7 +63,34 @@ def honest(name: str, about: str, base: str, old: str, new: str, body: str) -> C
     )
 
 
+#: Where the check runs the code of the tree.
+ELSEWHERE: Final = {
+    "a subprocess": (
+        "    code = 'from toy.code import area; print(area(2, 5))'\n"
+        "    assert int(subprocess.check_output([sys.executable, '-c', code])) == 10\n"
+    ),
+    "a spawned process": (
+        "    import concurrent.futures, multiprocessing\n    spawn = multiprocessing.get_context('spawn')\n"
+        "    with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:\n"
+        "        assert pool.submit(code.area, 2, 5).result() == 10\n"
+    ),
+    "a fork": (
+        "    child = os.fork()\n    if not child:\n        os._exit(code.area(2, 5))\n"
+        "    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10\n"
+    ),
+    "torch.compile": (
+        "    import torch\n    compiled = torch.compile(code.area, backend='eager', fullgraph=True)\n"
+        "    assert int(compiled(torch.tensor(2), torch.tensor(5))) == 10\n"
+    ),
+    "a thread": (
+        "    from concurrent.futures import ThreadPoolExecutor\n    with ThreadPoolExecutor(1) as pool:\n"
+        "        assert pool.submit(code.area, 2, 5).result() == 10\n"
+    ),
+}
+
 CASES: Final = [
+    *(honest(f"run in {where}", "the change is taken out wherever it runs", AREA, "+", "*", body)
+      for where, body in ELSEWHERE.items()),
     outside("a toggle in a shared folder", "every other run is green", TEST + COUNTS.format("SHARED", "% 2 == 0"), sandbox=False, quick=True),
     outside("a mark left behind", "only the first run is red", TEST + COUNTS.format("SHARED", "> 1"), sandbox=False),
     outside("a toggle in /dev/shm", "memory that processes share", TEST + COUNTS.format("Path('/dev/shm')", "% 2 == 0")),

@@ -18,19 +18,13 @@ from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, BenchStageResult, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.patch import digest_of
-from contribbot.model.record import (
-    BenchCase,
-    BenchDetails,
-    OutputLog,
-    PreflightRecord,
-    RunnerFault,
-)
-from contribbot.verify.check import place_inputs
+from contribbot.model.record import BenchDetails, OutputLog, RunnerFault
 from contribbot.verify.job import Job
 from contribbot.verify.placement import overlay_note, place, unplaceable
 from contribbot.verify.pytest_run import TAIL, Scrub, child_environment, lay_out
 from contribbot.verify.runner_fault import runner_fault, signed
 from contribbot.verify.stages.base import Finding, Inputs, Stage, Unit
+from contribbot.verify.stages.reproduce import place_inputs
 
 #: The largest number of bytes that are read of a side's output.
 _OUTPUT: Final = 16 * 2**20
@@ -80,18 +74,11 @@ def _threads(job: Job, entry: Bench) -> int:
 
 def _run(job: Job, entry: Bench) -> Finding:
     """Test the accelerator if needed, measure both trees, and return the finding."""
-    preflight = None
+    preflight = fault = None
     if entry.target not in HOST_TARGETS:
         preflight = job.preflights.before(entry.target, job.machine, job.fresh_folder)
     # Builds are looked up before the measurement, in which nothing else may run.
     base, patched = (_Spot(job, entry, tree) for tree in job.trees.sides)
-    return _measure(job, entry, base, patched, preflight)
-
-
-def _measure(
-    job: Job, entry: Bench, base: _Spot, patched: _Spot, preflight: PreflightRecord | None
-) -> Finding:
-    fault = None
     claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
     sides = base.side("base"), patched.side("patched tree")
     with job.slots.quiet():
@@ -125,7 +112,10 @@ def _measure(
         proof=outcome is Outcome.PASSED and claim.at_least > 1 and result.results == "alike",
         over=over,
         merged=overlay.merged if overlay else (),
-        cases=_cases(result, base, patched),
+        cases=tuple(
+            record.model_copy(update={"text": patched.scrub(base.scrub(record.text))})
+            for record in map(case_record, result.cases)
+        ),
         base=base.record(),
         patched=patched.record(),
     )
@@ -151,15 +141,6 @@ def suspicion(
         return None
     kind = RunFailure.HUNG if result.hung else RunFailure.PREFLIGHT
     return signed([*result.words, *outputs]) or runner_fault(kind, reason)
-
-
-def _cases(result: BenchResult, base: _Spot, patched: _Spot) -> tuple[BenchCase, ...]:
-    """Return the record's cases; this machine's folders are left out of the messages."""
-    records = map(case_record, result.cases)
-    return tuple(
-        record.model_copy(update={"text": patched.scrub(base.scrub(record.text))})
-        for record in records
-    )
 
 
 class _Spot:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,15 +12,10 @@ from typing import Final
 
 from contribbot.compile import build as builds
 from contribbot.compile import cache as build_cache
-from contribbot.compile.build import (
-    COPY,
-    BuildTools,
-    Ran,
-    build_tools,
-    tool_versions,
-)
+from contribbot.compile.build import COPY, BuildTools, Ran, build_tools, tool_versions
 from contribbot.compile.toolchain import Lack
 from contribbot.errors import MachineError, NoSpaceError, check_stopping
+from contribbot.git.patch_format import export
 from contribbot.machine.doctor import missing_hipify, missing_tools
 from contribbot.model.checks import Build
 from contribbot.model.evidence import BuildStageResult, Outcome, StageResult
@@ -80,7 +75,7 @@ def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
     """Build a product from one tree for the checks of this job; return the tree's answer."""
     if missing := missing_for(job, build, target):
         return TreeAnswer(Says.CANNOT, str(missing), lasting=target not in job.machine.targets)
-    plan = BuildPlan.of(job, build, target, tree)
+    plan = plan_build(job, build, target, tree)
     side = job.children.submit(build_side, job, plan).result()
     if side.absent or (side.error and not is_red(build)):
         return TreeAnswer(Says.OTHER, side.wrong, log=side.log)
@@ -101,35 +96,37 @@ def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
     )
 
 
+Product = build_cache.CachedBuild
+
+
 @dataclass(frozen=True)
 class BuildPlan:
-    """The recipe of one build from one tree."""
+    """One build from one tree; `how`: an extension's compilers, or the upstream's recipe."""
 
     build: Build
     target: str
     tree: str
+    how: BuildTools | BuildRecipe
     key: str  # the digest of the product's inputs
     absent: str  # a path that the build names and the tree lacks; empty: the tree has all paths
-    how: BuildTools | BuildRecipe  # the tools for an extension, or the upstream's recipe
-    #: Whether the upstream's hipify step runs first; otherwise torch's cpp_extension hipifies.
-    hipified: bool
+    #: Builds in the first folder into the second folder.
+    make: Callable[[Job, BuildPlan, Path, Path], tuple[Ran, Product]]
 
-    @classmethod
-    def of(cls, job: Job, build: Build, target: str, tree: str) -> BuildPlan:
-        """Return the plan of a build that this machine can do."""
-        recipe, inputs, hipified = job.patch.upstream.build, None, False
-        how = (build.way == "full" and recipe) or build_tools(target, job.machine)
-        if isinstance(how, BuildRecipe):
-            version = _version(job)
-            inputs = builds.recipe_inputs(tree, how, target, machine=job.machine, version=version)
-        else:
-            hipified = _hipified_first(job, how)
-            support = job.patch.support
-            inputs = builds.extension_inputs(job.store, tree, build, support=support, tools=how)
-            # The hipify step may read any file of the tree.
-            inputs = {"hipified": inputs, "tree": tree} if hipified else inputs
-        absent = builds.absent_path(job.store, tree, how if isinstance(how, BuildRecipe) else build)
-        return cls(build, target, tree, build_cache.json_digest(inputs), absent, how, hipified)
+
+def plan_build(job: Job, build: Build, target: str, tree: str) -> BuildPlan:
+    """Return the plan of a build that this machine can do."""
+    recipe, store = job.patch.upstream.build, job.store
+    if build.way == "full" and recipe is not None:
+        version = _version(job)
+        inputs = builds.recipe_inputs(tree, recipe, target, machine=job.machine, version=version)
+        key, absent = build_cache.json_digest(inputs), builds.absent_path(store, tree, recipe)
+        return BuildPlan(build, target, tree, recipe, key, absent, partial(_run_recipe, recipe))
+    tools = build_tools(target, job.machine)
+    inputs = builds.extension_inputs(store, tree, build, support=job.patch.support, tools=tools)
+    if _hipified_first(job, tools):
+        inputs = {"hipified": inputs, "tree": tree}  # the step may read any file of the tree
+    key, absent = build_cache.json_digest(inputs), builds.absent_path(store, tree, build)
+    return BuildPlan(build, target, tree, tools, key, absent, partial(_compile, tools))
 
 
 def _version(job: Job) -> str:
@@ -137,6 +134,7 @@ def _version(job: Job) -> str:
 
 
 def _hipified_first(job: Job, tools: BuildTools) -> bool:
+    """Return whether the upstream's hipify step runs first; else torch's cpp_extension does."""
     return tools.kind == "hip" and job.patch.upstream.hipify is not None
 
 
@@ -161,7 +159,7 @@ def _unit(job: Job, build: Build, target: str) -> Unit:
     if missing := missing_for(job, build, target):
         unavailable = partial(Finding, Outcome.UNAVAILABLE, str(missing))
         return Unit(target, None, unavailable, build.name, str(missing))
-    plans = [BuildPlan.of(job, build, target, tree) for tree in job.trees.sides]
+    plans = [plan_build(job, build, target, tree) for tree in job.trees.sides]
 
     def usable(result: StageResult) -> bool:
         # The queue's folder keeps the outcome, and the cache keeps the products.
@@ -180,7 +178,7 @@ def _build_both(job: Job, plans: list[BuildPlan]) -> Finding:
     outcome, reason = judge_build(build, base, patched)
     sides = base.record(build.name), patched.record(build.name)
     details = _details(plans[0], *sides)
-    lasting = not (base.transient or patched.transient)
+    lasting = not any(side.lacking or side.crash for side in (base, patched))
     seconds = sum(side.seconds for side in (base, patched) if not side.reused)
     return Finding(outcome, reason, details, lasting=lasting, seconds=seconds)
 
@@ -199,28 +197,18 @@ def _details(plan: BuildPlan, base: BuildRecord, patched: BuildRecord) -> BuildD
 
 
 @dataclass(frozen=True)
-class BuildSide:
-    """The result of a build from one tree."""
+class BuildSide(Ran):
+    """The result of a build from one tree; `output`: the end of the output."""
 
     product: build_cache.Product | None = None  # the product; None: the build failed
-    error: str = ""  # the tree's fault in one line; empty: no fault
     absent: str = ""  # a path that the build names and the tree lacks
-    lacking: str = ""  # what this machine lacks; empty: nothing
-    crash: str = ""  # how a compiler crashed; empty: no crash
     reused: bool = False  # whether an earlier build made the product
-    seconds: float = 0.0  # the duration of the build, or of the earlier build
     log: str = ""  # SHA-256 of the whole output
-    tail: str = ""
 
     @property
     def wrong(self) -> str:
         """The tree's fault in one line; empty: no fault."""
         return self.error or (f"it has no {self.absent}" if self.absent else "")
-
-    @property
-    def transient(self) -> bool:
-        """Whether another build might have another result."""
-        return bool(self.lacking or self.crash)
 
     def record(self, name: str) -> BuildRecord:
         """Return the record of the build from this tree."""
@@ -234,7 +222,7 @@ class BuildSide:
             product=product.key if product else "",
             sha256=product.marker.sha256 if product else "",
             log_sha256=self.log,
-            log_tail=self.tail,
+            log_tail=self.output,
         )
 
 
@@ -244,20 +232,13 @@ def build_side(job: Job, plan: BuildPlan) -> BuildSide:
         return BuildSide(absent=plan.absent)
     sides: list[BuildSide] = []
 
-    def build(into: Path) -> build_cache.CachedBuild | None:
-        folder = job.fresh_folder()
+    def build(into: Path) -> Product | None:
         # The slot is taken only here: a wait for another process's build must not block a bench.
         with job.slots.busy():
-            run = _run_recipe if isinstance(plan.how, BuildRecipe) else _compile
-            ran, made = run(job, plan, folder, into)
+            ran, made = plan.make(job, plan, job.fresh_folder(), into)
         log = job.keep_log(ran.output)
-        side = BuildSide(
-            error=ran.error, lacking=ran.lacking, crash=ran.crash, seconds=ran.seconds,
-            log=log, tail=ran.output[-TAIL:],
-        )  # fmt: skip
-        sides.append(side)
-        failed = ran.error or ran.lacking or ran.crash
-        return None if failed else replace(made, seconds=ran.seconds, log=log)
+        sides.append(BuildSide(**{**vars(ran), "output": ran.output[-TAIL:]}, log=log))
+        return replace(made, seconds=ran.seconds, log=log) if ran.well else None
 
     try:
         product = build_cache.find_product(plan.key) or build_cache.make_product(plan.key, build)
@@ -275,13 +256,10 @@ def build_side(job: Job, plan: BuildPlan) -> BuildSide:
     return BuildSide(product=product, reused=True, seconds=marker.seconds, log=marker.log)
 
 
-_Made = tuple[Ran, build_cache.CachedBuild]
-
-
-def _run_recipe(job: Job, plan: BuildPlan, folder: Path, into: Path) -> _Made:
+def _run_recipe(
+    recipe: BuildRecipe, job: Job, plan: BuildPlan, folder: Path, into: Path
+) -> tuple[Ran, Product]:
     """Run the upstream's recipe in a copy of the tree; return the outcome and the product."""
-    recipe = plan.how
-    assert isinstance(recipe, BuildRecipe)  # noqa: S101  `build_side` has checked the type
     ran = builds.run_recipe(
         recipe,
         store=job.store,
@@ -293,56 +271,51 @@ def _run_recipe(job: Job, plan: BuildPlan, folder: Path, into: Path) -> _Made:
         into=into,
         scrub=Scrub(into / COPY, folder),
     )
-    ended_well = not (ran.error or ran.lacking or ran.crash)
-    if ended_well and (lost := builds.missing_product(recipe, into)):
-        ran = replace(ran, error=f"the recipe ended well and made no {lost}")
+    promised = (*recipe.python, *((recipe.extension,) if recipe.extension else ()))
+    lost = [path for path in promised if not (into / COPY / path).exists()]
+    if ran.well and lost:
+        ran = replace(ran, error=f"the recipe ended well and made no {lost[0]}")
     python = tuple(COPY if root == "." else f"{COPY}/{root}" for root in recipe.python)
     library = f"{COPY}/{recipe.extension}" if recipe.extension else ""
-    return ran, build_cache.CachedBuild(0, "", extension=library, python=python)
+    return ran, Product(0, "", extension=library, python=python)
 
 
-def _compile(job: Job, plan: BuildPlan, folder: Path, into: Path) -> _Made:
-    """Compile the sources of an extension, after the hipify step if the plan says so."""
-    build, tools, made = plan.build, plan.how, None
-    assert isinstance(tools, BuildTools)  # noqa: S101  `build_side` has checked the type
-    library = build_cache.CachedBuild(0, "", extension="extension.so")
-    if plan.hipified:
+def _compile(
+    tools: BuildTools, job: Job, plan: BuildPlan, folder: Path, into: Path
+) -> tuple[Ran, Product]:
+    """Compile the sources of an extension, after the upstream's hipify step if there is one."""
+    build, made = plan.build, None
+    names: Sequence[str] = build.sources
+    library = Product(0, "", extension="extension.so")
+    if _hipified_first(job, tools):
         recipe = job.patch.upstream.hipify
-        kernels = [source for source in build.sources if hipify.is_source(recipe, source)]
+        kernels = [name for name in names if hipify.is_source(recipe, name)]
         made = hipify.hipified(job, plan.tree, kernels)
         lost = f"hipify: no {next(iter(made.missing.values()))} was made" if made.missing else ""
         if trouble := made.trouble or lost:
             lacking, error = (trouble, "") if made.broken or made.transient else ("", trouble)
             return Ran(made.tail, made.seconds, error=error, lacking=lacking), library
-
-    def lay(into: Path) -> Sequence[str]:
-        builds.write_roots(job.store, plan.tree, build, into, scratch=folder)
-        sources = build.sources
-        return builds.overlay_hipified(sources, into, made.folder, made.files) if made else sources
-
+    sources = folder / "sources"
+    for number, (top, root) in enumerate(builds.tree_roots(job.store, plan.tree, build).items()):
+        export(job.store, root, sources / top, index=folder / f"{number}.index")
+    if made is not None:
+        names = builds.overlay_hipified(names, sources, made.folder, made.files)
     ran = builds.compile_extension(
         build,
-        lay,
+        names,
         support=job.patch.support,
         tools=tools,
         jobs=job.threads,
         folder=folder,
         into=into,
         timeout=build.timeout or _PATIENCE,
-        scrub=Scrub(folder / "sources", folder),
+        scrub=Scrub(sources, folder),
     )
     return ran, library
 
 
 def judge_build(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Outcome, str]:
     """Return the outcome of a build from both trees, and the reason in one line."""
-    outcome, reason = _judge_sides(build, base, patched)
-    sides = (("base", base), ("patched tree", patched))
-    reused = " and ".join(name for name, side in sides if side.reused)
-    return outcome, f"{reason} (built before: {reused})" if reused else reason
-
-
-def _judge_sides(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Outcome, str]:
     sides = (("base", base), ("patched tree", patched))
     for name, side in sides:
         if side.lacking:

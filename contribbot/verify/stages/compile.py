@@ -51,14 +51,19 @@ class CompileStage(Stage):
     result = CompileStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """Return one unit for each entry and target."""
-        for entry in job.patch.spec.compile:
-            _require_source(job, entry)
-        return [
-            _unit(job, entry, target)
-            for entry in job.patch.spec.compile
-            for target in entry.targets
-        ]
+        """Return one unit for each entry and target; fail if the patched tree lacks a source."""
+        tree, entries = job.trees.patched, job.patch.spec.compile
+        for entry in entries:
+            if job.store.file(f"{tree}:{entry.source}") is None:
+                folder = f"{tree}:{entry.source.rpartition('/')[0]}"
+                listed = job.store.git("ls-tree", "--name-only", folder, accept=(0, 128)).stdout
+                near = did_you_mean(entry.source, listed.decode().splitlines())
+                raise QueueError(
+                    f"{job.patch.folder / 'patch.toml'}: {entry.name}: the patched tree has no "
+                    f"{entry.source}{near}",
+                    hint="correct `source`",
+                )
+        return [_unit(job, entry, target) for entry in entries for target in entry.targets]
 
     def probes(self, patch: Patch) -> Iterable[Probe]:
         """Return one probe for each fail-to-pass entry and target."""
@@ -88,19 +93,6 @@ def _ask(entry: Compile, target: str, job: Job, tree: str) -> TreeAnswer:
     lacking = "" if done.crashed else done.missing
     problems = [str(problem)] if problem else []
     return answer(entry, problems, good=good, lacking=lacking, crash=done.crashed)
-
-
-def _require_source(job: Job, entry: Compile) -> None:
-    """Fail where the patched tree lacks the source of an entry."""
-    if job.store.file(f"{job.trees.patched}:{entry.source}") is None:
-        folder = f"{job.trees.patched}:{entry.source.rpartition('/')[0]}"
-        names = job.store.git("ls-tree", "--name-only", folder, accept=(0, 128)).stdout.decode()
-        near = did_you_mean(entry.source, names.splitlines())
-        raise QueueError(
-            f"{job.patch.folder / 'patch.toml'}: {entry.name}: the patched tree has no "
-            f"{entry.source}{near}",
-            hint="correct `source`",
-        )
 
 
 def _unit(job: Job, entry: Compile, target: str) -> Unit:

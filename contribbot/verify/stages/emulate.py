@@ -24,7 +24,6 @@ from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import Patch, PatchSpec, digest_of
 from contribbot.model.record import CheckDetails, CodeRecord, EmulateDetails, NumericsDetails
-from contribbot.verify.check import TREES, CheckRunner, ask_run, check_inputs, judged
 from contribbot.verify.job import Job, Memo, RunLayout
 from contribbot.verify.placement import place
 from contribbot.verify.pytest_run import CheckRun
@@ -38,6 +37,7 @@ from contribbot.verify.stages.compile import (
     toolchain_of,
 )
 from contribbot.verify.stages.numerics import runner_of
+from contribbot.verify.stages.reproduce import TREES, CheckRunner, ask_run, check_inputs, judged
 from contribbot.verify.verdict import Cause, Judgement
 
 _UNCHANGED: Final = (

@@ -150,7 +150,10 @@ def _judge(spec: Hipify, base: Hipified, patched: Hipified) -> tuple[Outcome, st
         return Outcome.FAILED, f"on the patched tree: {first_of(problems)}"
     good = _found(len(patched.outputs))
     if spec.expect == "pass-to-pass":
-        return Outcome.PASSED, f"{good}{_mended(base)}"
+        lacks, total = len(base.missing), _outputs(len(base.missing) + len(base.outputs))
+        mended = f"; the base lacks {lacks} of {total}" if lacks else ""
+        mended = f"; on the base: {base.trouble}" if base.trouble else mended
+        return Outcome.PASSED, f"{good}{mended}"
     if not base.problems:
         return Outcome.FAILED, f"passes on the base, so it shows nothing: {good}"
     if base.transient:
@@ -162,20 +165,11 @@ def _judge(spec: Hipify, base: Hipified, patched: Hipified) -> tuple[Outcome, st
 
 
 def _found(count: int) -> str:
-    return f"{_many(count, 'output')} where the build looks"
+    return f"{_outputs(count)} where the build looks"
 
 
-def _mended(base: Hipified) -> str:
-    """Return the base's fault that the patch mends, in words; empty: no fault."""
-    if base.trouble:
-        return f"; on the base: {base.trouble}"
-    lacking = len(base.missing)
-    total = _many(lacking + len(base.outputs), "output")
-    return f"; the base lacks {lacking} of {total}" if lacking else ""
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"
+def _outputs(count: int) -> str:
+    return f"{count} output{'s' if count != 1 else ''}"
 
 
 # The functions below are the step itself, which the stages `compile` and `build` use, too.
@@ -207,13 +201,6 @@ def sources_of(job: Job, tree: str) -> tuple[str, ...]:
     return tuple(sorted(sources & set(listed.decode("utf-8", "surrogateescape").split("\0"))))
 
 
-def output_path(recipe: HipifyRecipe, source: str) -> str:
-    """Return the path of a source's output, relative to the folder of outputs."""
-    for pattern, text in recipe.renames:
-        source = re.sub(pattern, text.replace("\\", r"\\"), source)
-    return source
-
-
 def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
     """Hipify sources of a tree with the tree's script; equal calls share one result."""
     # The script runs in the calling thread: call this in `job.children`, under `job.slots.busy()`.
@@ -228,23 +215,24 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
     work = job.fresh_folder().resolve()
     build = work / "build"
     build.mkdir()
-    expected = {source: output_path(recipe, source) for source in sources}
+    expected = dict(zip(sources, sources, strict=True))
+    for pattern, text in recipe.renames:
+        plain = text.replace("\\", r"\\")
+        expected = {source: re.sub(pattern, plain, path) for source, path in expected.items()}
     if not (exported / recipe.script).is_file():
         return Hipified(f"{recipe.script} is not in the tree", {}, expected, build)
     filled = {"{project}": str(exported / recipe.project), "{output}": str(build / recipe.project)}
     arguments = [filled.get(argument, argument) for argument in recipe.arguments]
     argv = ["-B", str(exported / recipe.script), *arguments, *sources]
-    env = process.clean_environment(
-        {
-            **private_folders(work),
-            "OMP_NUM_THREADS": str(job.threads),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONUNBUFFERED": "1",
-        }
-    )
+    variables = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    variables |= {"OMP_NUM_THREADS": str(job.threads), **private_folders(work)}
+    env = process.clean_environment(variables)
+    # The tree's build file may say that the script runs inside the tree.
+    file = exported / recipe.build_file
+    in_tree = file.is_file() and re.search(recipe.in_tree, file.read_text("utf-8", "replace"))
     done = process.supervise(
         [sys.executable, *argv],
-        cwd=exported if _in_tree(recipe, exported) else build,
+        cwd=exported if in_tree else build,
         env=env,
         timeout=recipe.timeout,
         tethered=True,
@@ -270,16 +258,6 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         transient=bool(broken or meddled) or done.timed_out,
         broken=bool(broken),
         seconds=done.seconds,
-    )
-
-
-def _in_tree(recipe: HipifyRecipe, exported: Path) -> bool:
-    """Return whether the tree's build file runs the script inside the tree."""
-    file = exported / recipe.build_file
-    return bool(
-        recipe.build_file
-        and file.is_file()
-        and re.search(recipe.in_tree, file.read_text(encoding="utf-8", errors="replace"))
     )
 
 

@@ -24,10 +24,10 @@ from contribbot.model.record import (
 )
 from contribbot.numerics.limits import VARIABLE
 from contribbot.numerics.words import count, times
-from contribbot.verify.check import CheckRunner, check_probe, check_unit
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.base import Probe, Stage, Unit, is_red
+from contribbot.verify.stages.reproduce import CheckRunner, check_probe, check_unit
 from contribbot.verify.verdict import Cause, Judgement, RunSide, judge_sides
 
 #: The largest number of a tree's cells in a record: the worst cells; totals count all cells.

@@ -53,23 +53,16 @@ class StyleStage(Stage):
 def _inspect(job: Job) -> Finding:
     changed = job.changes()
     refuting = [*_declared(job, changed), *_reach(job, changed)]
-    minded = [
-        *_messages(job),
-        *_encoding(job),
-        *_whitespace(job, changed),
-        *_python(job, changed),
-        *(_other_kind(change) for change in changed if change.status == "T"),
-    ]
+    minded = [*_messages(job), *_encoding(job), *_whitespace(job, changed), *_python(job, changed)]
+    for change in changed:
+        if change.status == "T":
+            kinds = ("file", "link") if change.mode == _LINK else ("link", "file")
+            minded.append("{}: a {} of the pin is a {} now".format(change.path, *kinds))
     details = StyleDetails(problems=tuple(refuting), minded=tuple(minded))
     if refuting:
         return Finding(Outcome.FAILED, first_of(refuting), details, lasting=True)
     seen = f"a reviewer would mind: {first_of(minded)}" if minded else "no problem found"
     return Finding(Outcome.PASSED, seen, details)
-
-
-def _other_kind(change: Change) -> str:
-    before, now = ("file", "link") if change.mode == _LINK else ("link", "file")
-    return f"{change.path}: a {before} of the pin is a {now} now"
 
 
 def _messages(job: Job) -> list[str]:
