@@ -831,7 +831,8 @@ def parts() -> Iterator[tuple[str, str, Rows]]:
 
 CORNERS += [*matrices(), *parts()]
 #: Where a kernel has FP8 saturate, which its first instructions say.
-SATURATE = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 23, 1), 1"
+SET_MODE = "s_setreg_imm32_b32 hwreg(HW_REG_MODE"
+SATURATE = f"{SET_MODE}, 23, 1), 1"
 SATURATED: list[tuple[str, str, Rows]] = [
     ("gfx942", "v_cvt_pk_fp8_f32 v0, v1, v2", {
         (f32(-1e9), NAN): 0xAAAA80FF, (NAN, f32(300)): 0xAAAA7F80}),
@@ -1074,10 +1075,10 @@ def test_a_spilled_register_may_be_read_before_it_is_written(target: str) -> Non
         ("gfx1201", "v_mov_b32_dpp v0, v1 dpp8:[7,6,5,4,3,2,1,0]", "DPP8"),
         # Whether a lane without a source keeps its bit of the mask is not documented.
         ("gfx1201", "v_cmp_eq_u32_e64_dpp s4, v1, v2 row_xmask:1", "a compare or carry with DPP"),
-        ("gfx942", "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 2, 2), 3", "pseudo-code uses WAVE_STATUS"),
-        ("gfx942", "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 2, 3), 0", "pseudo-code uses WAVE_STATUS"),
-        ("gfx942", "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 2, 2), 0", ""),
-        ("gfx1201", "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 4), 0", ""),
+        ("gfx942", f"{SET_MODE}, 2, 2), 3", "pseudo-code uses WAVE_STATUS"),
+        ("gfx942", f"{SET_MODE}, 2, 3), 0", "pseudo-code uses WAVE_STATUS"),
+        ("gfx942", f"{SET_MODE}, 2, 2), 0", ""),
+        ("gfx1201", f"{SET_MODE}, 0, 4), 0", ""),
     ],
 )
 def test_instructions_that_are_refused(target: str, text: str, lacking: str) -> None:

@@ -428,7 +428,7 @@ def sets_saturation(instruction: Instruction) -> bool:
 
 
 def _rounds_to_nearest(instruction: Instruction) -> bool:
-    """Return whether an instruction sets rounding in MODE, its low four bits, as all code begins."""
+    """Return whether an instruction sets rounding, four bits of MODE, as all code begins."""
     place = instruction.get("simm16")
     return (
         instruction.name == "S_SETREG_IMM32_B32"
