@@ -71,8 +71,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "gate": ("contribute:gate", "Check a patch against its upstream's rules; find duplicates."),
     "body": ("contribute:body", "Write the text of the pull request."),
     "attest": ("contribute:attest", "Read the diff and its text, and sign for them."),
-    "open-pr": ("pull_request:open_pr", "Open or update the pull request of a patch."),
-    "follow": ("pull_request:follow", "Show pull requests: CI, reviews, what is next."),
+    "open-pr": ("contribute:open_pr", "Open or update the pull request of a patch."),
+    "follow": ("contribute:follow", "Show pull requests: CI, reviews, what is next."),
     "rebase": ("lifecycle:rebase", "Move a pin and its patches to another release."),
     "bisect": ("lifecycle:bisect", "Find the first release that breaks a patch."),
 }

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from contribbot.cli.pull_request import follow_lines
+from contribbot.cli.contribute import follow_lines
 from contribbot.contribute.model import FollowReport
 from contribbot.errors import ExitCode
 from tests.contribute.following import AREA, LINE, Post, make_post

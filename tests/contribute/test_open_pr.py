@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from contribbot.cli.pull_request import opened_lines
+from contribbot.cli.contribute import opened_lines
 from contribbot.contribute.model import Body
 from contribbot.contribute.open_pr import PushedCommit
 from contribbot.errors import GitHubError, NotProvedError, OpeningError
