@@ -14,7 +14,7 @@ ROOMS = (
     "former", "errors", "markdown", "process", "files",
     "model", "schemas",
     "upstreams", "git", "queue",
-    "stand_in", "importing",
+    "importing",
     "compile", "machine", "fallback", "emulator_host", "emulate", "sweep", "numerics", "bench",
     "testing", "verify",
     "lifecycle", "github", "contribute", "runners", "report", "demo", "cli", "__main__",

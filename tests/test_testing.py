@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from contribbot import stand_in
+from contribbot import importing
 from contribbot.testing import StandInError, UnwrittenCheckError, answers, import_file, unwritten
 from contribbot.verify.pytest_plugin import why_broken
 from tests.conftest import Program
@@ -114,7 +114,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in {*sys.modules} - modules:
         if "site-packages" not in (getattr(sys.modules[name], "__file__", None) or ""):
             del sys.modules[name]
-    for kept in (stand_in.tested, stand_in.real, stand_in.given):
+    for kept in (importing.TESTED, importing.REAL, importing.GIVEN):
         kept.clear()
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Protocol
 
-from contribbot.importing import import_file
+from contribbot.importing import TESTED, StandIn, StandInError, StandInModule, import_file
 from contribbot.process import guard_group
-from contribbot.stand_in import StandIn, StandInError, StandInModule, tested
 
 _LONGEST = 2000
 _DEEPEST = 20
@@ -54,7 +53,7 @@ def _stand_ins(kernel: _Kernel, kind: type[_Kernel]) -> list[str]:
                 kernels.append(used)
             module = used.module if isinstance(used, StandIn) else ""
             module = used.__name__ if isinstance(used, StandInModule) else module
-            if module.partition(".")[0] in tested:
+            if module.partition(".")[0] in TESTED:
                 found.append(module)
     return found
 
@@ -132,7 +131,7 @@ def _answer(request: dict[str, object]) -> dict[str, object]:
     except _NeedsError as error:
         return {"error": "the kernel uses a stand-in", "broken": True, "needs": error.args[0]}
     except StandInError as error:
-        needs = [error.module] if error.module.partition(".")[0] in tested else []
+        needs = [error.module] if error.module.partition(".")[0] in TESTED else []
         return {"error": str(error)[:_LONGEST], "broken": True, "needs": needs}
     except Exception as error:  # noqa: BLE001  any error is an answer
         return {

@@ -44,8 +44,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contribbot.importing import UnwrittenCheckError, answers, import_file, tree, unwritten
-from contribbot.stand_in import StandInError
+from contribbot.importing import (
+    StandInError,
+    UnwrittenCheckError,
+    answers,
+    import_file,
+    tree,
+    unwritten,
+)
 
 if TYPE_CHECKING:
     from contribbot.fallback.audit import expect_device
