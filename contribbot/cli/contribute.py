@@ -40,8 +40,14 @@ from contribbot.contribute.model import (
     RowState,
     TargetCi,
 )
-from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
-from contribbot.contribute.preview import Preview, PreviewCommit, preview_all
+from contribbot.contribute.open_pr import (
+    Opened,
+    OpenOptions,
+    Preview,
+    PreviewCommit,
+    open_all,
+    preview_all,
+)
 from contribbot.contribute.retire import retire as take_out
 from contribbot.errors import ContribbotError, ExitCode, GitHubError, UsageError, first_of
 from contribbot.markdown import shortened

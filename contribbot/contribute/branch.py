@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError, UsageError
 from contribbot.files import run_folder
-from contribbot.git.apply import PatchPath
-from contribbot.git.merge import Moving, Picked, move
-from contribbot.git.patch_format import changes, raw_changes
+from contribbot.git.merge import Moving, move
+from contribbot.git.patch_format import Change, changes, raw_changes
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import (
     GONE,
@@ -24,31 +23,29 @@ from contribbot.git.repository import (
     find,
     write_commits,
 )
-from contribbot.github.objects import (
-    FOLDER,
-    SUBMODULE,
-    TreeEntry,
-    head_of,
-    may_push,
-    read_blobs,
-    read_tree,
-)
-from contribbot.github.refusals import WORKFLOW_HINT
-from contribbot.model.lifecycle import ConflictSide, Text
+from contribbot.model.lifecycle import Text
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import fetch_pin, own_pin, series_of, with_dependencies
 
 if TYPE_CHECKING:
     from github.Commit import Commit
+    from github.ContentFile import ContentFile
+    from github.GitBlob import GitBlob
     from github.Repository import Repository
 
     from contribbot.github.client import GitHub
 
+_FOLDER: Final = "040000"
+_SUBMODULE: Final = "160000"
 _IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
 _REBASE: Final = "move it to a newer release: contribbot rebase; nothing was written"
 _ANOTHER: Final = "name another in [contribution] of patch.toml"
 _SHORT: Final = 12
+#: With public_repo alone GitHub takes no branch that touches workflows, or whose fork lags on them.
+_SCOPES: Final = (
+    "give a classic token the scopes repo and workflow: gh auth refresh --scopes repo,workflow"
+)
 #: The most merges of the upstream's branch that may lie on top of our commit.
 _MERGES: Final = 10
 
@@ -91,6 +88,20 @@ class Place:
 
 
 @dataclass(frozen=True)
+class TreeEntry:
+    """An entry of a git tree: path, mode, object; in a change, an empty `sha` removes the path."""
+
+    path: str
+    mode: str = "100644"
+    sha: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Git's name for the kind of the object: tree, commit or blob."""
+        return {_FOLDER: "tree", _SUBMODULE: "commit"}.get(self.mode, "blob")
+
+
+@dataclass(frozen=True)
 class Made:
     """A commit to make on GitHub, with the entries that it changes in its parent's tree."""
 
@@ -121,6 +132,11 @@ def branch_of(patch: Patch) -> str:
     return patch.spec.contribution.branch or f"contribbot/{patch.name}"
 
 
+def may_push(repository: Repository) -> bool:
+    """Return whether the account may write to a repository, as far as GitHub says."""
+    return bool((repository.raw_data.get("permissions") or {}).get("push"))
+
+
 def refuses_pulls(upstream: Repository) -> str:
     """Return why an upstream takes no pull requests of this account; empty: no such reason."""
     known = upstream.raw_data
@@ -132,6 +148,41 @@ def refuses_pulls(upstream: Repository) -> str:
         "takes pull requests from its collaborators alone": closed and not may_push(upstream),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def head_of(repository: Repository, branch: str) -> str | None:
+    """Return the commit of a branch; None: the branch does not exist (yet)."""
+    try:
+        ref = repository.get_git_ref(f"heads/{branch}")
+    except NotFoundError:
+        return None
+    except RefusedError as error:
+        if error.status == HTTPStatus.CONFLICT:
+            return None  # GitHub is still copying the repository
+        raise
+    return ref.object.sha if ref.ref == f"refs/heads/{branch}" else None
+
+
+def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict[str, TreeEntry]:
+    """Return a tree's entries at the given paths, with one request for each folder."""
+    listing = repository.get_git_tree(tree)
+    if listing.truncated:
+        raise GitHubError(f"tree {tree[:_SHORT]}: a folder that is too large for GitHub to list")
+    entries: dict[str, TreeEntry] = {}
+    for entry in listing.tree:
+        if entry.path in paths:
+            entries[entry.path] = TreeEntry(entry.path, entry.mode, entry.sha)
+        folder = f"{entry.path}/"
+        inside = [path.removeprefix(folder) for path in paths if path.startswith(folder)]
+        if inside and entry.mode == _FOLDER:
+            for path, below in read_tree(repository, entry.sha, inside).items():
+                entries[folder + path] = TreeEntry(folder + path, below.mode, below.sha)
+    return entries
+
+
+def file_content(file: GitBlob | ContentFile) -> bytes:
+    """Return the decoded bytes of a blob or file; GitHub breaks base64 into lines."""
+    return base64.b64decode(file.content) if file.encoding == "base64" else file.content.encode()
 
 
 def carry_onto(
@@ -149,13 +200,15 @@ def carry_onto(
                 raise UsageError(why, hint=f"mend it first: contribbot verify {patch}")
         chain = [commit.commit for applied in series.values() for commit in applied.applied]
         paths = sorted({path for _, _, path in raw_changes(store, chain)})
-        base = _Base(store, fetched.commit, paths, github, place)
+        base, known = _make_base(store, fetched.commit, paths, github, place)
         moving = [Moving(patch, tuple(queue.below(patch)), series[patch]) for patch in names]
         with store.exclusive():
-            ends = {"old": fetched.commit, "new": base.commit, "pin": where}
+            ends = {"old": fetched.commit, "new": base, "pin": where}
             moved = move(store, moving, **ends, scratch=scratch, files=False)
-        for conflict in (conflict for patch in moved for conflict in patch.conflicts):
-            raise _moved(name, where, conflict)
+        for it in (conflict for patch in moved for conflict in patch.conflicts):
+            part = f"hunk {it.hunk} of {it.path}" if it.hunk else it.path
+            line = f", near line {it.line}" if it.line else ""
+            raise _moved(name, where, f"{it.patch_file}: {part}{line}: {it.why}")
         mine = next(patch for patch in moved if patch.name == name)
         if mine.status is Text.BLOCKED:
             raise OpeningError(f"{name}: {mine.why}", hint=_REBASE)
@@ -169,88 +222,72 @@ def carry_onto(
             for patch in moved
             if patch.name in there or (patch.commits and patch.why)
         )
-        commits, contents = _read(store, base, mine.row, where)
-        return Carried(commits, contents, notes)
+        commits, contents = list[Made](), dict[str, bytes]()
+        for picked in mine.row:
+            changed = changes(store, base, picked.commit)
+            if stray := next((it.path for it in changed if it.path not in paths), ""):
+                why = f"{picked.file}: a rename there would take it to {stray}"
+                raise _moved(name, where, why)
+            made, new = _read(store, picked.commit, changed)
+            commits.append(made)
+            contents |= {blob: text for blob, text in new.items() if blob not in known}
+            base = picked.commit
+        return Carried(tuple(commits), contents, notes)
 
 
-def _moved(name: str, pin: str, conflict: ConflictSide) -> OpeningError:
+def _moved(name: str, pin: str, why: str) -> OpeningError:
     """Return the error for a patch that conflicts with the newest commit of the upstream."""
-    place = f"hunk {conflict.hunk} of {conflict.path}" if conflict.hunk else conflict.path
-    line = f", near line {conflict.line}" if conflict.line else ""
-    return OpeningError(
-        f"{name}: {pin} moved so that the patch no longer applies:"
-        f" {conflict.patch_file}: {place}{line}: {conflict.why}",
-        hint=_REBASE,
-    )
+    what = f"{name}: {pin} moved so that the patch no longer applies: {why}"
+    return OpeningError(what, hint=_REBASE)
 
 
-class _Base:
-    """A local commit: the pin's tree, with the upstream's newest content at the patches' paths."""
-
-    def __init__(
-        self, store: Store, pin: str, paths: Sequence[str], github: GitHub, place: Place
-    ) -> None:
-        upstream = github.repository(place.upstream)
-        there = read_tree(upstream, place.tip.tree, paths)
-        with store.open() as repo:
-            old = repo.commit(pin).tree
-            known = {
-                path: TreeEntry(path, f"{entry.mode:06o}", entry.hexsha)
-                for path in paths
-                if (entry := find(old, path)) is not None
-            }
-        self.paths = frozenset(paths)
-        files, pinned = (
-            {path: tree[path] for path in paths if path in tree and tree[path].mode != FOLDER}
-            for tree in (there, known)
-        )
-        self.blobs = frozenset(entry.sha for entry in files.values())
-        different = {path: entry for path, entry in files.items() if known.get(path) != entry}
-        entries = {path: (GONE, NOTHING) for path in pinned if path not in files}
-        entries |= {path: (entry.mode, entry.sha) for path, entry in different.items()}
-        blobs = dict.fromkeys(new.sha for new in different.values() if new.mode != SUBMODULE)
-        with store.exclusive():
-            missing = [blob for blob in blobs if not store.has(blob)]
-            for content in read_blobs(upstream, missing).values():
-                store.git("hash-object", "-w", "--stdin", stdin=content)
-            commit = NewCommit(pin, _IDENTITY, _IDENTITY, b"base\n", entries=entries)
-            ((self.commit, _),) = write_commits(store, [commit], dates="raw")
-
-
-def _read(
-    store: Store, base: _Base, row: Sequence[Picked], where: str
-) -> tuple[tuple[Made, ...], dict[str, bytes]]:
-    """Return the commits to make on GitHub, and the contents of their new blobs."""
-    commits: list[Made] = []
-    contents: dict[str, bytes] = {}
-    below = base.commit
+def _make_base(
+    store: Store, pin: str, paths: Sequence[str], github: GitHub, place: Place
+) -> tuple[str, frozenset[str]]:
+    """Commit the pin's tree with the upstream's newest content at some paths; also return blobs."""
+    upstream = github.repository(place.upstream)
+    there = read_tree(upstream, place.tip.tree, paths)
     with store.open() as repo:
-        for picked in row:
-            changed = changes(store, below, picked.commit)
-            stray = next((change.path for change in changed if change.path not in base.paths), "")
-            if stray:
-                why = f"a rename there would take it to {stray}"
-                conflict = PatchPath(picked.file, stray, where).conflict(why)
-                raise _moved(row[-1].patch, where, conflict)
-            contents |= {
-                change.blob: content_of(repo, change.blob)
-                for change in changed
-                if change.mode not in {GONE, SUBMODULE} and change.blob not in base.blobs
-            }
-            origin = repo.commit(picked.commit)
-            # Removals come first: a file may take the place of a folder.
-            changed = sorted(changed, key=lambda change: change.mode != GONE)
-            gone = {change.path for change in changed if change.mode == GONE}
-            entries = tuple(
-                TreeEntry(it.path) if it.path in gone else TreeEntry(it.path, it.mode, it.blob)
-                for it in changed
-            )
-            name, email = str(origin.author.name), str(origin.author.email)
-            commits.append(
-                Made(name, email, origin.authored_datetime, str(origin.message), entries)
-            )
-            below = picked.commit
-    return tuple(commits), contents
+        old = repo.commit(pin).tree
+        known = {
+            path: TreeEntry(path, f"{entry.mode:06o}", entry.hexsha)
+            for path in paths
+            if (entry := find(old, path)) is not None
+        }
+    files, pinned = (
+        {path: entry for path, entry in tree.items() if entry.mode != _FOLDER}
+        for tree in (there, known)
+    )
+    different = {path: entry for path, entry in files.items() if known.get(path) != entry}
+    entries = {path: (GONE, NOTHING) for path in pinned if path not in files}
+    entries |= {path: (entry.mode, entry.sha) for path, entry in different.items()}
+    with store.exclusive():
+        for blob in {entry.sha for entry in different.values() if entry.mode != _SUBMODULE}:
+            if not store.has(blob):
+                content = file_content(upstream.get_git_blob(blob))
+                store.git("hash-object", "-w", "--stdin", stdin=content)
+        commit = NewCommit(pin, _IDENTITY, _IDENTITY, b"base\n", entries=entries)
+        ((made, _),) = write_commits(store, [commit], dates="raw")
+    return made, frozenset(entry.sha for entry in files.values())
+
+
+def _read(store: Store, commit: str, changed: Sequence[Change]) -> tuple[Made, dict[str, bytes]]:
+    """Return a commit to make on GitHub, and the contents of its changed blobs."""
+    with store.open() as repo:
+        origin = repo.commit(commit)
+        contents = {
+            change.blob: content_of(repo, change.blob)
+            for change in changed
+            if change.mode not in {GONE, _SUBMODULE}
+        }
+        # Removals come first: a file may take the place of a folder.
+        entries = tuple(
+            TreeEntry(it.path) if it.mode == GONE else TreeEntry(it.path, it.mode, it.blob)
+            for it in sorted(changed, key=lambda change: change.mode != GONE)
+        )
+        name, email = str(origin.author.name), str(origin.author.email)
+        made = Made(name, email, origin.authored_datetime, str(origin.message), entries)
+    return made, contents
 
 
 def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
@@ -317,9 +354,7 @@ def _unready(place: Place, error: GitHubError) -> OpeningError:
         why = f"GitHub takes no branch on {place.upstream}@{place.tip.sha[:_SHORT]} there"
         then = f"sync the fork on {page}; or "
     soon = f"{error.hint}; " if isinstance(error, NotFoundError) else ""
-    return OpeningError(
-        f"{place.fork}: {why}: {error.message}", hint=f"{soon}{then}{WORKFLOW_HINT}"
-    )
+    return OpeningError(f"{place.fork}: {why}: {error.message}", hint=f"{soon}{then}{_SCOPES}")
 
 
 def merges_upstream(github: GitHub, place: Place, head: str, ours: frozenset[str]) -> bool:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from contribbot.contribute.landing import ending_of
 from contribbot.contribute.model import Candidate, Look, PullState, json_digest
 from contribbot.contribute.publication import PublicationJournal
 from contribbot.errors import GitHubError
 from contribbot.files import make_private, write_atomically
 from contribbot.git.patch_format import parse, path_of, touched_files
-from contribbot.github.objects import is_pull, login_of, place_of
+from contribbot.github.pull_state import ending_of
 from contribbot.markdown import clean, line_of
 from contribbot.queue.load import Queue
 
@@ -118,29 +117,36 @@ def _own(queue: Queue, name: str) -> frozenset[str]:
 def _look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
     """Search for candidates by issue, title words and functions, and compare the changed files."""
     patch, limits, since = queue.patch(name), list[str](), now - timedelta(days=DAYS)
-    functions = _functions(patch)
+    functions, own = _functions(patch), _own(queue, name)
     names = frozenset[str]().union(*functions.values())
-    linked = linked_pulls(github, patch.spec.contribution.issue or "", patch.upstream.repository)
-    found = {**_search(github, patch, since, names, limits), **linked, **_related(github, patch)}
-    promising = [
-        candidate
-        for reference, pull in found.items()
-        if reference not in _own(queue, name)
-        and (candidate := _compare(patch, pull, names, linked=reference in linked)) is not None
-    ]
+    words, issue = {*title_words(patch.spec.title)}, patch.spec.contribution.issue or ""
+    linked, related = (
+        linked_pulls(github, issue, patch.upstream.repository),
+        _related(github, patch),
+    )
+    found = {**_search(github, patch, since, names, limits), **linked, **related}
+    promising: list[Candidate] = []
+    for reference, item in found.items():
+        shared = words & {*title_words(item.title)}
+        text = {*re.findall(r"\w+", f"{item.title}\n{item.body or ''}")}
+        named = item.state == "closed" and not text.isdisjoint(names)
+        told = reference in linked or reference in related
+        if reference not in own and (told or shared or named):
+            known = candidate_of(item, issue if reference in linked else "")
+            like = {"related": reference in related, "words": tuple(sorted(shared))}
+            promising.append(known.model_copy(update=like))
     if len(promising) > FILES_OF:
         limits.append(f"the files of {FILES_OF} of {len(promising)} pull requests were compared")
-    read = (_with_files(github, patch, known, functions) for known in promising[:FILES_OF])
-    alike = [known for known in read if known.issue or known.related or known.files]
-    settled = [with_end(github, known) for known in alike]
-    ends = {ref: item.closed_at if item.state == "closed" else now for ref, item in found.items()}
-    candidates = [
-        known
-        for known in settled
-        if known.related
-        or (known.state == "closed" and (known.issue or known.functions))
-        or (known.state != "closed" and ends[known.reference.lower()] >= since)
-    ]
+    candidates: list[Candidate] = []
+    for known in promising[:FILES_OF]:
+        alike = _with_files(github, patch, known, functions)
+        if not (alike.issue or alike.related or alike.files):
+            continue
+        ended, item = with_end(github, alike), found[known.reference.lower()]
+        recent = item.state != "closed" or item.closed_at >= since
+        turned_down = bool(ended.issue or ended.functions)
+        if ended.related or (turned_down if ended.state == "closed" else recent):
+            candidates.append(ended)
     candidates.sort(key=lambda known: (not known.issue, not known.related, -len(known.files)))
     return Look(
         key=_key(queue, name),
@@ -151,6 +157,16 @@ def _look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
         looked_into=min(len(promising), FILES_OF),
         candidates=tuple(candidates),
     )
+
+
+def is_pull(issue: Issue) -> bool:
+    """Return whether an issue is a pull request."""
+    return issue.raw_data.get("pull_request") is not None
+
+
+def place_of(issue: Issue) -> str:
+    """Return `owner/name` of the repository that an issue or pull request is in."""
+    return "/".join(issue.html_url.split("/")[-4:-2])
 
 
 def linked_pulls(github: GitHub, issue: str, upstream: str) -> dict[str, Issue]:
@@ -202,19 +218,6 @@ def _reference(item: Issue) -> str:
     return f"{place_of(item)}#{item.number}"
 
 
-def _compare(patch: Patch, item: Issue, names: frozenset[str], *, linked: bool) -> Candidate | None:
-    """Return a candidate if links, title words or functions suggest the same work; else None."""
-    related = _reference(item).lower() in {known.lower() for known in patch.spec.related}
-    words = {*title_words(item.title)} & {*title_words(patch.spec.title)}
-    text = {*re.findall(r"\w+", f"{item.title}\n{item.body or ''}")}
-    named = item.state == "closed" and not text.isdisjoint(names)
-    if not (related or linked or words or named):
-        return None
-    issue = patch.spec.contribution.issue if linked else None
-    known = candidate_of(item, issue or "")
-    return known.model_copy(update={"related": related, "words": tuple(sorted(words))})
-
-
 def candidate_of(item: Issue, issue: str = "") -> Candidate:
     """Return a pull request of GitHub's list as a candidate, with the issue that links it."""
     merged = (item.raw_data.get("pull_request") or {}).get("merged_at")
@@ -224,7 +227,7 @@ def candidate_of(item: Issue, issue: str = "") -> Candidate:
         title=item.title[:_TITLE],
         url=item.html_url,
         issue=issue,
-        author=clean(login_of(item.user) or "ghost"),
+        author=clean(getattr(item.user, "login", "ghost")),
         state="closed" if item.state == "closed" and not merged else state,
     )
 

@@ -14,7 +14,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from contribbot import upstreams
 from contribbot.contribute.body import rules_of
-from contribbot.contribute.landing import judge_landing
 from contribbot.contribute.model import (
     CiState,
     Followed,
@@ -28,7 +27,14 @@ from contribbot.contribute.model import (
 from contribbot.contribute.publication import Publication, state, waits_for
 from contribbot.errors import ExitCode, GitHubError, RateLimitError, TokenError
 from contribbot.files import make_private, write_atomically
-from contribbot.github.pull_state import HeadJob, Note, PullState, ReviewThread, read_pull_state
+from contribbot.github.pull_state import (
+    HeadJob,
+    Note,
+    PullState,
+    ReviewThread,
+    judge_landing,
+    read_pull_state,
+)
 from contribbot.markdown import line_of, rows_of
 from contribbot.queue import history
 from contribbot.queue.history import PullRequestEvent

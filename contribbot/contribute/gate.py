@@ -24,9 +24,9 @@ from contribbot.contribute.body import (
     rules_of,
     template_of,
 )
-from contribbot.contribute.branch import branch_of, refuses_pulls
+from contribbot.contribute.branch import branch_of, file_content, may_push, refuses_pulls
+from contribbot.contribute.duplicates import is_pull, place_of
 from contribbot.contribute.figures import gather, other_tritons
-from contribbot.contribute.landing import Landing, ending_of
 from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules, Want
 from contribbot.contribute.observations import (
     FIRST,
@@ -55,7 +55,7 @@ from contribbot.errors import (
 )
 from contribbot.git.patch_format import Mail, read_mail, touched_files
 from contribbot.git.repository import git_environment
-from contribbot.github.objects import is_pull, may_push, place_of, read_file
+from contribbot.github.pull_state import Landing, ending_of
 from contribbot.markdown import line_of
 from contribbot.model.patch import Patch
 from contribbot.queue import toml_edit
@@ -510,10 +510,12 @@ def check_template(case: GateCase) -> Observation:
     """Check that our template has the headings of the upstream's live template."""
     ours, live = template_of(case.queue, case.rules), case.rules.body.live
     where, branch = case.patch.upstream.repository, case.repository.default_branch
-    content = case.ask(lambda github: read_file(github.repository(where), live, branch))
-    if content is None:
+    try:
+        file = case.ask(lambda github: github.repository(where).get_contents(live, branch))
+    except NotFoundError:
         return RuleCode.NO_TEMPLATE(repository=where, path=live)
-    changed = compare_with_live(ours, content.decode("utf-8", "replace"))
+    text = "" if isinstance(file, list) else file_content(file).decode("utf-8", "replace")
+    changed = compare_with_live(ours, text)
     if changed:
         return RuleCode.TEMPLATE_CHANGED(changes="; ".join(changed))
     return RuleCode.TEMPLATE(path=live, version=ours.version)

@@ -1,11 +1,11 @@
-"""Open or update a pull request; a journal notes each write first, so that a run can resume."""
+"""Preview, open or update a pull request; a journal notes each write first, so a run can resume."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, urlencode
@@ -17,13 +17,15 @@ from contribbot.contribute.branch import (
     Tip,
     branch_of,
     carry_onto,
+    head_of,
     make_commits,
     put_ref,
     refuse_foreign,
     refuses_pulls,
     sync_fork,
 )
-from contribbot.contribute.model import Body, text_digest
+from contribbot.contribute.gate import judge
+from contribbot.contribute.model import Body, Gate, RowState, text_digest
 from contribbot.contribute.publication import (
     BRANCH,
     HANDOFF,
@@ -34,16 +36,21 @@ from contribbot.contribute.publication import (
     check_below,
 )
 from contribbot.errors import (
+    AttestationError,
+    ContribbotError,
     GitHubError,
     NotFoundError,
     OpeningError,
     RefusedError,
+    TokenError,
     UncertainError,
     UsageError,
 )
 from contribbot.files import lock, make_private, write_atomically
+from contribbot.git.patch_format import read_mail, touched_files
 from contribbot.git.pins.source import Progress, Silent
-from contribbot.github.objects import head_of
+from contribbot.github.auth import find_server, find_token
+from contribbot.model.base import Model
 from contribbot.model.patch import Patch
 from contribbot.queue import history
 from contribbot.queue.history import DoneEvent, PullRequestEvent, superseded
@@ -138,7 +145,6 @@ class _Run:
         self, queue: Queue, github: GitHub, options: OpenOptions, progress: Progress
     ) -> None:
         self.queue, self.github, self.options, self.progress = queue, github, options, progress
-        self.server = github.server.web
         self.journal = PublicationJournal(queue)
         self._places: dict[str, tuple[Place, Repository]] = {}
 
@@ -159,19 +165,11 @@ class _Run:
         """Make a missing fork, or sync the fork; return the place of the branch, and notes."""
         place, upstream = self._places[patch.upstream.repository]
         if place.missing:
-            fork, expected = self._make_fork(upstream), place.fork
-            place = replace(place, fork=fork.full_name, fork_id=fork.node_id, missing=False)
-            if fork.full_name.lower() != expected.lower():
-                # GitHub returned an existing fork that has another name.
-                known = self._place_at(upstream, fork)
-                place = replace(place, behind=known.behind, own=known.own)
+            place = replace(self._place_at(upstream, self._make_fork(upstream)), tip=place.tip)
         notes = sync_fork(self.github, place)
         place = replace(place, behind=0) if notes else place
         self._places[patch.upstream.repository] = place, upstream
         return place, notes
-
-    def _fork_name(self, upstream: Repository) -> str:
-        return f"{self.github.me}/{upstream.full_name.partition('/')[2]}"
 
     def _fork_of(self, upstream: Repository, known: str) -> Repository | None:
         """Return the account's fork of an upstream, or the upstream if the account owns it."""
@@ -179,69 +177,56 @@ class _Run:
         if upstream.full_name.partition("/")[0].lower() == login:
             return upstream
         mine = known.partition("/")[0].lower() == login
-        name = known if mine else self._fork_name(upstream)
         try:
-            fork = self.github.repository(name).complete()
+            fork = self.github.repository(known if mine else self._usual(upstream)).complete()
         except NotFoundError:
             return None
-        if fork.full_name.partition("/")[0].lower() != login:
-            return None  # the fork has a new owner, and GitHub redirects the old name
         origins = (fork.raw_data.get(key) or {} for key in ("parent", "source"))
-        if upstream.full_name.lower() not in {str(o.get("full_name")).lower() for o in origins}:
-            return None  # a repository with the fork's usual name is no fork of this upstream
+        names = {str(origin.get("full_name")).lower() for origin in origins}
+        # GitHub redirects an old name to a new owner; another repository may have the usual name.
+        mine = fork.full_name.partition("/")[0].lower() == login
+        if not mine or upstream.full_name.lower() not in names:
+            return None
         if fork.archived:
             hint = f"unarchive it on {fork.html_url}/settings"
             raise OpeningError(f"{fork.full_name}: your fork is archived", hint=hint)
         return fork
 
+    def _usual(self, upstream: Repository) -> str:
+        return f"{self.github.me}/{upstream.full_name.partition('/')[2]}"
+
     def _make_fork(self, upstream: Repository) -> Repository:
-        """Fork an upstream and wait for the fork; GitHub returns a fork that exists already."""
+        """Fork an upstream and wait for the fork's git data; GitHub returns an existing fork."""
         new: Repository | None = None
         with contextlib.suppress(UncertainError):
             new = upstream.create_fork(default_branch_only=True)
-        name = self._fork_name(upstream)
-        return self._ready(lambda: new or self._fork_of(upstream, ""), upstream, name)
-
-    def _ready(
-        self, find: Callable[[], Repository | None], upstream: Repository, name: str
-    ) -> Repository:
-        """Wait until the fork exists with its git data, and return the fork."""
-        waits = self.github.requester.waits
-        for number, pause in enumerate((*_WAITS, 0.0)):
-            fork = find()
+        for pause in (0.0, *_WAITS):
+            self.github.requester.waits.sleep(pause)
+            fork = new or self._fork_of(upstream, "")
             if fork is not None and head_of(fork, upstream.default_branch) is not None:
                 return fork
-            if number == 0:
-                log.warning("GitHub is making the fork %s: waiting up to %d s", name, sum(_WAITS))
-            if not waits.take(pause):
-                break
-            waits.sleep(pause)
+            if not pause:
+                name, most = self._usual(upstream), sum(_WAITS)
+                log.warning("GitHub is making the fork %s: waiting up to %d s", name, most)
         hint = "run this again in some minutes"
-        raise GitHubError(f"{name}: GitHub is still making the fork", hint=hint)
+        raise GitHubError(f"{upstream.full_name}: GitHub is still making the fork", hint=hint)
 
     def _place_at(self, upstream: Repository, fork: Repository | None) -> Place:
         """Return the place of a branch: the fork to push to, and the upstream's newest commit."""
-        name, branch = upstream.full_name, upstream.default_branch
-        other = fork if fork is not None and fork.full_name != name else None
-        if other is not None and (place := self._compared(upstream, other)):
-            return place
+        name, branch, server = upstream.full_name, upstream.default_branch, self.github.server.web
+        if fork is not None and fork.full_name != name:
+            # The comparison also lists commits, which are not needed: ask for 1 instead of 250.
+            theirs = f"{fork.full_name.partition('/')[0]}:{branch}"
+            # Without the branch, or with too different a history, a fork cannot be compared.
+            with contextlib.suppress(NotFoundError, RefusedError):
+                them = upstream.compare(branch, theirs, comparison_commits_per_page=1)
+                tip, behind, own = Tip.of(branch, them.base_commit), them.behind_by, them.ahead_by
+                place = Place(name, fork.full_name, tip, server, fork.node_id)
+                return replace(place, behind=behind, own=own)
         tip = Tip.of(branch, upstream.get_branch(branch).commit)
         if fork is None:
-            return Place(name, self._fork_name(upstream), tip, self.server, missing=True)
-        return Place(name, fork.full_name, tip, self.server, fork.node_id)
-
-    def _compared(self, upstream: Repository, fork: Repository) -> Place | None:
-        """Return the place of a branch in a fork; None: fork and upstream cannot be compared."""
-        branch, owner = upstream.default_branch, fork.full_name.partition("/")[0]
-        try:
-            # The comparison also lists commits, which are not needed: ask for 1 instead of 250.
-            theirs = f"{owner}:{branch}"
-            comparison = upstream.compare(branch, theirs, comparison_commits_per_page=1)
-        except (NotFoundError, RefusedError):
-            return None  # the fork is empty, lacks the branch, or has too different a history
-        tip = Tip.of(branch, comparison.base_commit)
-        place = Place(upstream.full_name, fork.full_name, tip, self.server, fork.node_id)
-        return replace(place, behind=comparison.behind_by, own=comparison.ahead_by)
+            return Place(name, self._usual(upstream), tip, server, missing=True)
+        return Place(name, fork.full_name, tip, server, fork.node_id)
 
 
 class _Opening:
@@ -306,7 +291,7 @@ class _Opening:
         self._refuse_other_place(known)
 
     def _refuse_other_place(self, known: Publication) -> None:
-        """Refuse to open a second pull request from another branch or fork."""
+        """Refuse to open a second pull request from another branch or account."""
         upstream, owner = self.place.upstream, known.fork.partition("/")[0]
         # A renamed fork keeps its branches, and the branches keep their pull requests.
         same = owner.lower() == self.place.owner.lower()
@@ -366,19 +351,14 @@ class _Opening:
         if is_open or not pulls:
             return is_open
         last, reference = pulls[0], self._reference(pulls[0])
-        another = "name another branch in [contribution] of patch.toml"
-        if known.former == reference:
-            what = " is of this branch, and of the patch that had the name before it was retired"
-            hint = f"this one is another: {another}"
-        elif known.state == "reverted" and known.reference == reference:
-            what = " was merged and then reverted"
-            hint = f"read there why ({last.html_url}); to open it anew, {another}"
-        elif last.merged_at is not None:
-            what, hint = " is merged already", f"take it out: contribbot queue retire {self.name}"
-        else:
-            what = ", the pull request of this branch, was closed"
-            hint = f"read there why ({last.html_url}); reopen it, or {another}"
-        raise OpeningError(f"{self.name}: {reference}{what}", hint=hint)
+        end = "closed" if last.merged_at is None else "merged"
+        end = known.state if known.ended and known.reference == reference else end
+        hint = f"read there why ({last.html_url}); reopen it, or name another branch in"
+        hint += " [contribution] of patch.toml"
+        if end == "merged" and known.former != reference:
+            hint = f"take it out: contribbot queue retire {self.name}"
+        why = f"{reference}, the pull request of this branch, was {end}"
+        raise OpeningError(f"{self.name}: {why}", hint=hint)
 
     def _push(self) -> None:
         """Push the patch's commits on the upstream's tip; if nothing changed, only when asked."""
@@ -523,3 +503,119 @@ def _added(pull: PullRequest, texts: frozenset[str]) -> str:
     counts = range(len(rows) - 1, 0, -1)
     ours = (n for n in counts if text_digest(pull.title, "\n".join(rows[:n])) in texts)
     return "".join(f"\n{row}" for row in rows[next(ours, len(rows)) :])
+
+
+_UPSTREAM: Final = frozenset({"merged", "landed"})
+
+
+class PreviewCommit(Model):
+    """A commit that the branch would get, on top of the upstream's newest commit."""
+
+    patch: str
+    subject: str
+    files: tuple[str, ...]
+
+
+class Missing(Model):
+    """A part that a pull request lacks, and the command that provides the part."""
+
+    what: str
+    why: str
+    next: str
+
+
+class Preview(Model):
+    """A pull request that `open-pr` would open or update."""
+
+    patch: str
+    #: The upstream's repository; only GitHub knows the repository's default branch.
+    upstream: str
+    pin: str
+    #: The fork, empty if no fork is known yet, and the branch in the fork.
+    fork: str
+    branch: str
+    #: The pull request that the journal knows, as `owner/name#number`; empty: a new one.
+    pull_request: str
+    state: Literal["draft", "open", "to be opened"]
+    title: str
+    commits: tuple[PreviewCommit, ...]
+    #: None where the text cannot be made yet; `missing` says why.
+    body: Body | None
+    gate: Gate
+    missing: tuple[Missing, ...]
+
+
+def preview_all(queue: Queue, names: Sequence[str], options: OpenOptions) -> tuple[Preview, ...]:
+    """Return a preview of each patch's pull request."""
+    token: tuple[Missing, ...] = ()
+    try:
+        find_token(find_server())
+    except TokenError as error:
+        token = (Missing(what="token", why=error.message, next=error.hint),)
+    return tuple(_preview(queue, name, options, token) for name in names)
+
+
+def _preview(queue: Queue, name: str, options: OpenOptions, token: tuple[Missing, ...]) -> Preview:
+    patch, journal = queue.patch(name), PublicationJournal(queue)
+    known = journal.publication(name, digest=patch.digest)
+    pull_request = "" if known.ended else known.reference
+    body: Body | None = None
+    attestation: tuple[Missing, ...] = ()
+    try:
+        body = make_body(queue, name)
+        require(queue, body)
+    except ContribbotError as error:
+        then = f"{error.hint}, in a terminal" if isinstance(error, AttestationError) else error.hint
+        attestation = (Missing(what="attestation", why=error.message, next=then),)
+    gate = judge(queue, name, None, body=body)
+    state: Literal["draft", "open", "to be opened"] = "draft"
+    if options.ready or (pull_request and known.state == "open"):
+        state = "open"
+    elif options.handoff and not pull_request:
+        state = "to be opened"
+    below = (low for low in queue.below(name) if journal.publication(low).state not in _UPSTREAM)
+    commits = (
+        PreviewCommit(
+            patch=part,
+            subject=read_mail(file).subject,
+            files=tuple(dict.fromkeys(touched.path for touched in touched_files([file]))),
+        )
+        for part in (*below, name)
+        for file in queue.patch(part).files
+    )
+    return Preview(
+        patch=name,
+        upstream=gate.repository,
+        pin=patch.pin.tag,
+        fork=known.fork,
+        branch=branch_of(patch),
+        pull_request=pull_request,
+        state=state,
+        title=body.title if body else patch.spec.title,
+        body=body,
+        gate=gate,
+        commits=tuple(commits),
+        missing=(*_failing(gate), *token, *_unasked(gate, fork=known.fork), *attestation),
+    )
+
+
+def _failing(gate: Gate) -> Iterator[Missing]:
+    """Yield the rules that block attesting, and the targets on which nothing ran."""
+    rows = {row.rule: row for row in gate.blocking if row.state is not RowState.NOT_LOOKED_AT}
+    if gate.body is not None and gate.body.not_run:
+        rows |= {row.rule: row for row in gate.rows if row.rule == "not-run"}
+    for row in rows.values():
+        yield Missing(what=row.rule, why=row.seen, next=row.next)
+
+
+def _unasked(gate: Gate, *, fork: str) -> Iterator[Missing]:
+    """Yield the questions that only GitHub can answer."""
+    rules = ", ".join(row.rule for row in gate.of(RowState.NOT_LOOKED_AT))
+    again = f"contribbot gate {gate.patch}"
+    yield Missing(what="GitHub", why=f"not looked up: {rules}", next=again)
+    if not fork:
+        why = f"whether you have one of {gate.repository} is not known"
+        yield Missing(what="fork", why=why, next="open-pr makes one where there is none")
+    why = f"whether it applies to the newest commit of {gate.repository} is not known"
+    way = "contribbot status --against newest tries the newest release"
+    yield Missing(what="base", why=why, next=way)

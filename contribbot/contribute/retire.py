@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from contribbot.contribute.follow import Connect, note_state
-from contribbot.contribute.landing import LandingFate, ending_of
 from contribbot.contribute.publication import Publication, PublicationJournal
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
+from contribbot.github.pull_state import LandingFate, ending_of
 from contribbot.markdown import line_of
 from contribbot.model.base import Model
 from contribbot.model.lifecycle import Need, PatchStatus, Text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
@@ -17,15 +17,35 @@ from github.Repository import Repository
 from github.Workflow import Workflow
 from github.WorkflowRun import WorkflowRun
 
-from contribbot.errors import GitHubError, UncertainError
+from contribbot.errors import (
+    GitHubError,
+    NotFoundError,
+    RefusedError,
+    TokenError,
+    UncertainError,
+)
 from contribbot.github.auth import Server, Token, find_server, find_token
-from contribbot.github.objects import name_of, whole
-from contribbot.github.refusals import REFUSED, clean_line
 from contribbot.github.requester import Requester, Waits, shaped
+from contribbot.markdown import line_of
 
 #: The most bytes of a pull request's commits to fetch as mails.
 _MAILS: Final = 64 * 1024 * 1024
+#: Errors of GraphQL after which the caller writes by REST, or looks what happened.
+_REFUSED: Final = (NotFoundError, RefusedError, TokenError, UncertainError)
 K = TypeVar("K", bound=CompletableGithubObject)
+
+
+def name_of(repository: Repository | None) -> str | None:
+    """Return `owner/name` of a repository; None for a deleted repository."""
+    return None if repository is None else repository.full_name
+
+
+def whole(objects: Iterable[K]) -> tuple[K, ...]:
+    """Return the objects of a list, marked complete, so that PyGithub fetches none again."""
+    items = tuple(objects)
+    for item in items:
+        item._set_complete()  # noqa: SLF001  PyGithub has no public way
+    return items
 
 
 @dataclass(frozen=True)
@@ -117,12 +137,12 @@ class GitHub:
         ref = f"refs/heads/{branch}"
         update = {"name": ref, "beforeOid": old, "afterOid": new, "force": True}
         variables = {"repositoryId": repository_id, "refUpdates": [update]}
-        with contextlib.suppress(*REFUSED, UncertainError):
+        with contextlib.suppress(*_REFUSED):
             self.requester.graphql_named_mutation("updateRefs", variables, "clientMutationId")
 
     def mark_ready(self, pull: PullRequest) -> PullRequest:
         """Mark a draft ready for review; return the pull request, still a draft if refused."""
-        with contextlib.suppress(*REFUSED, UncertainError, KeyError, TypeError):
+        with contextlib.suppress(*_REFUSED, KeyError, TypeError):
             pull.mark_ready_for_review()
             return pull
         return self.pull(pull.base.repo.full_name, pull.number).complete()
@@ -146,5 +166,5 @@ def slug(repository: str) -> str:
     """Return the path of a repository in the REST API; refuse a name that is not owner/name."""
     owner, slash, name = repository.partition("/")
     if not slash or not owner or not name or "/" in name or {owner, name} & {".", ".."}:
-        raise GitHubError(f"not a repository, owner/name: {clean_line(repository, 100)}")
+        raise GitHubError(f"not a repository, owner/name: {line_of(repository, 100)}")
     return f"/repos/{quote(owner, safe='')}/{quote(name, safe='')}"

@@ -1,10 +1,13 @@
-"""Read a pull request's state: by one GraphQL query, or by REST if GraphQL gives no answer."""
+"""Read a pull request's state by one GraphQL query; judge whether the default branch has it."""
 
 from __future__ import annotations
 
-import contextlib
+import enum
+import json
 import logging
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
 
@@ -22,20 +25,16 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from contribbot.errors import GitHubError, NotFoundError, RateLimitError
-from contribbot.github.objects import login_of, whole
+from contribbot.markdown import line_of
 
 if TYPE_CHECKING:
-    from github.PullRequest import PullRequest
-
     from contribbot.github.client import GitHub
 
 T = TypeVar("T")
 log: Final = logging.getLogger("contribbot.github")
 
-#: The most pages to read, of 100 jobs, threads, comments and reviews each; the most commits to
-#: read by REST that name a pull request.
+#: The most pages to read, of 100 jobs, threads, comments and reviews each.
 _PAGES: Final = 20
-_COMMITS: Final = 30
 #: GitHub's words for an author who is a maintainer of the repository.
 _MAINTAINERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _ACTIONS: Final = "github-actions"
@@ -236,7 +235,7 @@ class PullState(_Part):
     thread_page: _Page[ReviewThread] = _at("pullRequest", "reviewThreads", default=_Page())
     comment_page: _Page[Note] = _at("pullRequest", "comments", default=_Page())
     review_page: _Page[Note] = _at("pullRequest", "reviews", default=_Page())
-    #: The parts that REST leaves out, and why GraphQL did not answer; empty: nothing is left out.
+    #: GitHub's words on the parts of the answer that it left out; empty: nothing is left out.
     unread: str = ""
 
     @property
@@ -307,12 +306,34 @@ def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str
     """Read a pull request's state; `branch` (`owner:name`): also how far it is behind its base."""
     try:
         return _by_graphql(github, repository, number, branch)
-    except RateLimitError:
+    except (RateLimitError, NotFoundError):
         raise
-    except (GitHubError, ValidationError) as error:
-        log.debug("no answer by GraphQL: %s", type(error).__name__)
-        why = error if isinstance(error, GitHubError) else None
-    return _by_rest(github, repository, number, why)
+    except GitHubError as error:
+        return _by_rest(github, repository, number, error)
+
+
+def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError) -> PullState:
+    """Read by REST the bare state of a pull request that is open or merged."""
+    pull = github.pull(repository, number).complete()
+    merged = pull.merged_at is not None
+    if pull.state == "closed" and not merged:
+        raise why  # only GraphQL tells whether a bot has landed it
+    return PullState(
+        number=number,
+        url=pull.html_url,
+        title=pull.title,
+        state="merged" if merged else "open",
+        draft=pull.draft,
+        author=getattr(pull.user, "login", ""),
+        base=pull.base.ref,
+        default_branch=pull.base.repo.default_branch,
+        archived=pull.base.repo.archived,
+        head=pull.head.sha,
+        mergeable={True: "mergeable", False: "conflicting"}.get(pull.mergeable, "unknown"),
+        merge_state=pull.mergeable_state or "unknown",
+        merge_commit=(pull.merge_commit_sha or "") if merged else "",
+        unread=f"jobs, reviews, threads and comments: {why.message}",
+    )
 
 
 def _by_graphql(github: GitHub, repository: str, number: int, branch: str) -> PullState:
@@ -337,43 +358,169 @@ def _by_graphql(github: GitHub, repository: str, number: int, branch: str) -> Pu
 
 
 def _answer(github: GitHub, variables: dict[str, JsonValue]) -> PullState:
-    document = github.requester.graphql_query(QUERY, variables)[1]["data"]
-    return PullState.model_validate(
-        document.get("repository") if isinstance(document, dict) else None
-    )
+    from contribbot.github.requester import odd_answer, words_of  # noqa: PLC0415  start-up time
+
+    answer = github.requester.graphql_query(QUERY, variables)[1]
+    data, errors = answer["data"], answer.get("errors")
+    repository = data.get("repository") if isinstance(data, dict) else None
+    lacks = not isinstance(repository, dict) or repository.get("pullRequest") is None
+    if lacks and '"NOT_FOUND"' in json.dumps(errors):
+        place = f"{variables['owner']}/{variables['name']}#{variables['number']}"
+        hint = "check the name; what is private or gone looks the same"
+        raise NotFoundError(f"there is no pull request {place}", hint=hint)
+    try:
+        state = PullState.model_validate(repository)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise odd_answer("POST /graphql", where) from None
+    return state.model_copy(update={"unread": words_of(json.dumps(answer))}) if errors else state
 
 
-def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError | None) -> PullState:
-    """Read by REST only the state, and the commits that name an ended pull request."""
-    pull = github.pull(repository, number).complete()
-    merged = pull.merged_at is not None
-    left_out = "jobs, reviews, threads and comments"
-    return PullState(
-        number=number,
-        url=pull.html_url,
-        title=pull.title,
-        state="merged" if merged else "open" if pull.state == "open" else "closed",
-        draft=pull.draft,
-        author=login_of(pull.user) or "",
-        base=pull.base.ref,
-        default_branch=pull.base.repo.default_branch,
-        archived=pull.base.repo.archived,
-        head=pull.head.sha,
-        mergeable={True: "mergeable", False: "conflicting"}.get(pull.mergeable, "unknown"),
-        merge_state=pull.mergeable_state or "unknown",
-        merge_commit=(pull.merge_commit_sha or "") if merged else "",
-        events=[] if pull.state == "open" else [*_naming(github, repository, pull)],
-        unread=f"{left_out}: {why.message if why else 'the answer of GraphQL has another shape'}",
-    )
+#: The most characters to read of a commit's message; the most reverts of reverts to follow.
+_LONGEST: Final = 100_000
+_REVERTS_OF_REVERTS: Final = 4
+_SHORT: Final = 12
+_LATER: Final = (
+    "it may show up in some minutes: run it again; or look on its page, then"
+    " contribbot queue retire NAME --why REASON"
+)
+_REVERTS: Final = re.compile(r"\bThis reverts commit ([0-9a-f]{7,40})\b")
+_RESOLVED: Final = re.compile(
+    r"^[ \t]*Pull Request resolved:[ \t]*https?://[^/\s]+/(\S+?/\S+?/pull/\d+)[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
-def _naming(github: GitHub, repository: str, pull: PullRequest) -> Iterator[TimelineEvent]:
-    """Yield the newest commits that mention a pull request after its merge, oldest first."""
-    events = whole(github.issue(repository, pull.number).get_events())
-    merged = [at for at, event in enumerate(events) if event.event == "merged"]
-    later = events[merged[-1] + 1 if merged else 0 :]
-    named = [*dict.fromkeys(event.commit_id for event in later if event.commit_id)]
-    for sha in named[-_COMMITS:]:
-        with contextlib.suppress(NotFoundError):  # a commit of a deleted fork
-            message = github.repository(repository).get_git_commit(sha).message
-            yield TimelineEvent(typename="ReferencedEvent", sha=sha, message=message)
+class LandingFate(enum.StrEnum):
+    """The possible ends of a pull request, judged by the default branch."""
+
+    MERGED = "merged"
+    #: A bot or a person put the change on the default branch, and closed the pull request.
+    LANDED = "landed"
+    #: The default branch had the change, until a commit reverted the change.
+    REVERTED = "reverted"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True)
+class Landing:
+    """The end of a pull request: the commit that landed, and the commit that reverted it."""
+
+    fate: LandingFate
+    commit: str = ""
+    revert: str = ""
+    #: The branch that the change was merged into, if the default branch lacks the change.
+    elsewhere: str = ""
+
+    @property
+    def upstream(self) -> bool:
+        """Whether the default branch has the change."""
+        return self.fate in {LandingFate.MERGED, LandingFate.LANDED} and not self.elsewhere
+
+    @property
+    def words(self) -> str:
+        """How the pull request ended, in words."""
+        commit, revert = self.commit[:_SHORT], self.revert[:_SHORT]
+        into = f"into {self.elsewhere} " if self.elsewhere else ""
+        return {
+            LandingFate.MERGED: f"merged {into}as {commit}",
+            LandingFate.LANDED: f"landed as {commit}",
+            LandingFate.REVERTED: f"merged as {commit}, then reverted by {revert}",
+            LandingFate.CLOSED: "closed without being merged",
+        }[self.fate]
+
+
+def ending_of(github: GitHub, repository: str, number: int) -> tuple[PullState, Landing | None]:
+    """Return a pull request's state and its end; None: the pull request is open."""
+    pull = read_pull_state(github, repository, number)
+    return pull, None if pull.state == "open" else judge_landing(github, repository, pull)
+
+
+def judge_landing(
+    github: GitHub, repository: str, pull: PullState, depth: int = _REVERTS_OF_REVERTS
+) -> Landing:
+    """Return the end of a pull request, judged by its merge and by commits that name it."""
+    upstream, main = github.repository(repository), line_of(pull.default_branch)
+    name = f"{repository}#{pull.number}"
+
+    def reaches(commit: str) -> bool:
+        """Return whether the default branch has a commit."""
+        try:
+            base = pull.default_branch
+            comparison = upstream.compare(base, commit, comparison_commits_per_page=1)
+        except NotFoundError as error:
+            # The commit may be too new for GitHub, or from a deleted fork: this is not "closed".
+            why = f"{name}: whether {main} has {commit[:_SHORT]} is not known: {error.message}"
+            raise GitHubError(why, hint=_LATER) from None
+        # "identical" and "behind" mean that the default branch has all of the commit.
+        return comparison.status in {"identical", "behind"}
+
+    landing, later = Landing(LandingFate.CLOSED), list(pull.commits)
+    if pull.state == "merged":
+        landing = _merged(name, pull, reached=reaches(pull.merge_commit))
+    # The newest first: commits pushed while the pull request was open may name it, too.
+    for number, commit in reversed([*enumerate(later)]):
+        if _lands(commit.message, repository, pull.number) and reaches(commit.sha):
+            landing = Landing(LandingFate.LANDED, commit.sha)
+            later = later[number + 1 :]
+            break
+    for commit in later:
+        message = commit.message[:_LONGEST]
+        if landing.revert and _names(message, landing.revert) and reaches(commit.sha):
+            landing = Landing(LandingFate.LANDED, commit.sha)
+        elif _takes_back(message, landing.commit, repository, pull.number) and reaches(commit.sha):
+            landing = replace(landing, fate=LandingFate.REVERTED, revert=commit.sha)
+            landing = _reverted_revert(github, repository, landing, message, depth)
+    return landing
+
+
+def _reverted_revert(
+    github: GitHub, repository: str, landing: Landing, message: str, depth: int
+) -> Landing:
+    """Return the landing of a reverted change: landed again where the revert was reverted."""
+    # GitHub's button reverts with a second pull request, whose own end tells of a revert of it.
+    own = re.search(r"\(#(\d+)\)$", message.partition("\n")[0].rstrip())
+    if own is None or not depth:
+        return landing
+    try:
+        revert = read_pull_state(github, repository, int(own[1]))
+    except NotFoundError:  # an issue, perhaps
+        return landing
+    back = judge_landing(github, repository, revert, depth - 1) if revert.merge_commit else None
+    if back is None or not back.revert:
+        return landing
+    return replace(back, fate=LandingFate.LANDED, commit=back.revert, revert="")
+
+
+def _merged(name: str, pull: PullState, *, reached: bool) -> Landing:
+    """Return the landing of a merged pull request; `reached`: the default branch has the merge."""
+    merged = Landing(LandingFate.MERGED, pull.merge_commit)
+    if reached:
+        return merged
+    if pull.base != pull.default_branch:
+        return replace(merged, elsewhere=line_of(pull.base))
+    why = f"GitHub calls it merged as {pull.merge_commit[:_SHORT]}, and"
+    why += f" {line_of(pull.default_branch)} does not have it"
+    raise GitHubError(f"{name}: {why}", hint=_LATER)
+
+
+def _lands(message: str, repository: str, number: int) -> bool:
+    """Tell whether a message says that its commit lands a pull request, as bots write."""
+    message = message[:_LONGEST]
+    title = message.partition("\n")[0].rstrip()
+    # The bot's line comes last; a revert may quote all lines of the commit that it reverts.
+    resolved = _RESOLVED.findall(message)
+    last = resolved[-1].lower() if resolved else ""
+    named = title.endswith(f"(#{number})") or last == f"{repository}/pull/{number}".lower()
+    return named and not _REVERTS.search(message)
+
+
+def _names(message: str, commit: str) -> bool:
+    """Tell whether a message says, in git's words, that its commit reverts another."""
+    return any(commit.startswith(sha) for sha in _REVERTS.findall(message))
+
+
+def _takes_back(message: str, commit: str, repository: str, number: int) -> bool:
+    """Tell whether a message says, in git's or GitHub's words, that it reverts a landing."""
+    button = rf"(?im)^\s*Reverts {re.escape(repository)}#{number}\s*$"
+    return bool(commit) and (_names(message, commit) or re.search(button, message) is not None)

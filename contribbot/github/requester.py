@@ -1,4 +1,4 @@
-"""PyGithub's requester and retries, with contribbot's limits of waiting and its errors."""
+"""PyGithub's requester: writes that are sent once, bounded pauses, checked answers, our errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,20 +34,22 @@ from contribbot import __version__
 from contribbot.errors import (
     GitHubError,
     MovedError,
+    NotFoundError,
     RateLimitError,
     RefusedError,
+    TokenError,
     UncertainError,
     check_stopping,
 )
 from contribbot.github.auth import Server, Token
-from contribbot.github.refusals import PROXY_LOGIN, clean_line, refusal, words_of
+from contribbot.markdown import line_of
 
 T = TypeVar("T")
 log: Final = logging.getLogger("contribbot.github")
 
 #: Writes that make a new object each time. All other requests may be repeated: git names its
 #: objects by content, and setting a value a second time changes nothing.
-_ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|dispatches)$")
+_ONCE: Final = re.compile(r"POST .*/(forks|pulls|dispatches)$")
 #: Seconds to connect, between two bytes, and on average for an attempt with a slow answer.
 _TIMEOUT: Final = 60
 _CHUNK: Final = 65_536
@@ -62,8 +64,11 @@ _FIELDS: Final = re.compile(
     "|truncated|encoding|created_at"
 )
 _PARTS: Final = re.compile("head|base|object|commit|tree|base_commit|items|check_runs|statuses")
-_MINUTE: Final = 60.0
 _LATER: Final = "run it again later; what is done stays done"
+#: Seconds of a pause from which on a person is told of the pause.
+_TOLD: Final = 30.0
+#: The most characters of GitHub's words for a refusal.
+_LONGEST: Final = 300
 #: Errors that the libraries raise, and PyGithub if a redirect leads to another server.
 _RAISED: Final = (
     requests.RequestException,
@@ -72,10 +77,12 @@ _RAISED: Final = (
     ValueError,
     RuntimeError,
 )
-#: Errors that reading an answer raises if a field is missing or has another type.
+#: Errors that reading an answer raises if a field is missing or has another type, and PyGithub if
+#: an answer points to another server.
 _ODD: Final = (
     BadAttributeException,
     GithubException,
+    AssertionError,
     AttributeError,
     LookupError,
     TypeError,
@@ -84,20 +91,11 @@ _ODD: Final = (
 )
 
 
-def sleep(seconds: float) -> None:
-    """Sleep in short steps, so that a request to stop ends the sleep."""
-    until = time.monotonic() + seconds
-    while (rest := until - time.monotonic()) > 0:
-        check_stopping()
-        time.sleep(min(rest, 0.5))
-
-
 @dataclass
 class Waits:
-    """The limits on waiting for GitHub, and the seconds that this command has waited."""
+    """The limits on waiting for GitHub, and the seconds that this command has lost."""
 
-    say: Callable[[str], None] = log.warning
-    sleep: Callable[[float], None] = sleep
+    sleep: Callable[[float], None] = time.sleep
     #: The most seconds that a command may spend on pauses and failed attempts.
     longest: float = 900.0
     #: How often a request is sent before a temporary fault counts as final.
@@ -106,30 +104,21 @@ class Waits:
     clock: Callable[[], float] = time.monotonic
     lost: float = 0.0
 
-    def take(self, seconds: float) -> bool:
-        """Add a pause to the lost seconds if the limit has room; return whether the pause fits."""
-        fits = self.lost + seconds <= self.longest
-        self.lost += seconds if fits else 0.0
-        return fits
-
     def check(self) -> None:
         """Raise if pauses and failed attempts have used up the limit."""
         if self.lost > self.longest:
-            spent = f"{self.lost / _MINUTE:.0f} min went into pauses and attempts that failed"
+            spent = f"{self.lost / 60:.0f} min went into pauses and attempts that failed"
             raise RateLimitError(f"GitHub was not asked: {spent}", hint=_LATER)
 
-    def pause(self, seconds: float, *, limited: bool) -> None:
-        """Wait before the next attempt; `limited`: for the rate limit, not after a failure."""
-        end = time.time() + min(seconds, 1e9)
-        clock = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        short = seconds < 2 * _MINUTE
-        span = f"{seconds:.0f} s" if short else f"{min(seconds, 1e9) / _MINUTE:.0f} min"
-        if not self.take(seconds):
-            waited = f", and {self.lost / _MINUTE:.0f} min were waited already" if self.lost else ""
-            why = f"GitHub's rate limit is used up until {clock}" if limited else "no more attempts"
-            raise RateLimitError(f"{why} ({span}{waited})", hint=_LATER)
-        if limited:
-            self.say(f"GitHub's rate limit: waiting {span}, until {clock}")
+    def pause(self, seconds: float) -> None:
+        """Wait before the next attempt; raise if the pause is longer than what is left."""
+        end = datetime.fromtimestamp(time.time() + min(seconds, 1e9), UTC)
+        until = f"until {end:%Y-%m-%d %H:%M:%S UTC} ({seconds:.0f} s)"
+        if self.lost + seconds > self.longest:
+            raise RateLimitError(f"GitHub asks for a pause {until}", hint=_LATER)
+        if seconds >= _TOLD:
+            log.warning("GitHub asks for a pause %s", until)
+        self.lost += seconds
         self.sleep(seconds)
 
 
@@ -180,16 +169,13 @@ class Retry(GithubRetry):
     def sleep(self, response: BaseHTTPResponse | None = None) -> None:
         """Wait as GitHub or the backoff asks, within the limit."""
         asked = self.get_retry_after(response) if response is not None else None
-        pause = asked or self.get_backoff_time()
-        limited = response is not None and response.status < HTTPStatus.INTERNAL_SERVER_ERROR
-        used_up = response is not None and response.headers.get("X-RateLimit-Remaining") == "0"
-        if response is not None and limited and used_up and not asked:
+        pause, known = asked or self.get_backoff_time(), response.headers if response else {}
+        if not asked and known.get("X-RateLimit-Remaining") == "0":
             # Compare two times of GitHub's, because this machine's clock may be wrong.
             with contextlib.suppress(ValueError, TypeError, OverflowError):
-                now = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
-                end = int(response.headers.get("X-RateLimit-Reset", "")) + 1
-                pause = max(1.0, end - now)
-        self.waits.pause(pause, limited=limited)
+                now = parsedate_to_datetime(known.get("Date", "")).timestamp()
+                pause = max(1.0, int(known.get("X-RateLimit-Reset", "")) + 1 - now)
+        self.waits.pause(pause)
 
 
 class Requester(github.Requester.Requester):
@@ -213,17 +199,6 @@ class Requester(github.Requester.Requester):
         for name in ("github", "urllib3"):
             logging.getLogger(name).setLevel(logging.ERROR)  # both log whole answers
 
-    def requestJsonAndCheck(  # noqa: N802  PyGithub's name
-        self, verb: str, url: str, *args: object, **named: object
-    ) -> tuple[dict[str, str], JsonValue]:
-        """Send a request; refuse an address on another server, which would get the token."""
-        if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
-            raise GitHubError(
-                f"{verb}: GitHub points to another server: {url[:200]!a}",
-                hint="correct GITHUB_API_URL, if that is the right server",
-            )
-        return super().requestJsonAndCheck(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
-
     def requestJson(  # noqa: N802  PyGithub's name
         self,
         verb: str,
@@ -233,7 +208,8 @@ class Requester(github.Requester.Requester):
         **named: object,
     ) -> tuple[int, dict[str, str], str]:
         """Send a request and return the answer; raise if the answer is a failure or odd."""
-        what = f"{verb} {self._path(url)}"
+        path = url.removeprefix(self.base_url).partition("?")[0]
+        what = f"{verb} {'/graphql' if url == self.graphql_url else line_of(path, 200)}"
         log.debug("%s", what)
 
         def send() -> tuple[int, dict[str, str], str]:
@@ -250,19 +226,16 @@ class Requester(github.Requester.Requester):
         if status >= HTTPStatus.BAD_REQUEST:
             raise refusal(what, status, headers, body, self._token.source)
         if status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise MovedError(
-                f"{what}: GitHub says that it has moved",
-                hint="the repository was renamed: an upstream's name is `repository` in"
-                " upstreams/NAME.toml of the queue (a copy of ours, where it has none); the"
-                " queue's own is that of its git remote origin, or GITHUB_REPOSITORY=OWNER/NAME",
-            )
+            hint = "the repository was renamed: correct `repository` in upstreams/NAME.toml, or"
+            hint += " the queue's git remote origin"
+            raise MovedError(f"{what}: GitHub says that it has moved", hint=hint)
         if _circular(url, headers.get("link", "")):
             raise odd_answer(what, "its next page is none after it")
         rows = "per_page=" in url or "per_page" in (parameters or {})
         empty = rows and not _ENVELOPED.match(what)
         if not _UNREAD.match(what) and (problem := _misfit(body, empty=empty)):
             # The answer does not show the object that the write makes: it may exist or not.
-            raise self._uncertain(what, problem) if _ONCE.match(what) else odd_answer(what, problem)
+            raise _uncertain(what, problem) if _ONCE.match(what) else odd_answer(what, problem)
         return status, headers, body
 
     def graphql_query(
@@ -271,17 +244,15 @@ class Requester(github.Requester.Requester):
         """Send a query or mutation to GraphQL; raise on errors reported with HTTP status 200."""
         asked = {"query": query, "variables": variables}
         headers, answer = self.requestJsonAndCheck("POST", self.graphql_url, input=asked)
-        known = answer if isinstance(answer, dict) else {}
-        data = known.get("data")
         # A query may have a partial answer; a mutation with an error was not done.
-        if not isinstance(data, dict) or (known.get("errors") and query.startswith("mutation")):
-            words = words_of(json.dumps(answer)) or "an answer without data"
-            if query.startswith("mutation") and '"type": "RATE_LIMIT' in json.dumps(answer):
+        if answer.get("data") is None or (answer.get("errors") and query.startswith("mutation")):
+            text = json.dumps(answer)
+            words = f"POST /graphql: {words_of(text) or 'an answer without data'}"
+            if '"type": "RATE_LIMIT' in text:
                 # Not a RefusedError, after which the caller would write by REST.
-                hint = "run it again in an hour; what is done stays done"
-                raise RateLimitError(f"POST /graphql: {words}", hint=hint)
-            raise RefusedError(f"POST /graphql: {words}", status=HTTPStatus.OK)
-        return headers, known
+                raise RateLimitError(words, hint="run it again in an hour; what is done stays done")
+            raise RefusedError(words, status=HTTPStatus.OK)
+        return headers, answer
 
     def fetch(self, path: str, most: int, accept: str = "application/vnd.github+json") -> bytes:
         """Return the bytes at a path, or at the address that GitHub redirects to."""
@@ -298,7 +269,6 @@ class Requester(github.Requester.Requester):
                 with session.get(url, headers=headers, timeout=_TIMEOUT, stream=True) as response:
                     body = bytearray()
                     for chunk in response.iter_content(_CHUNK):
-                        check_stopping()
                         body += chunk
                         if len(body) > most:
                             why = f"{what}: more than {most} bytes came"
@@ -308,9 +278,6 @@ class Requester(github.Requester.Requester):
                     return response.status_code, received, bytes(body)
 
         status, received, body = self._guarded(what, send)
-        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            hint = "run it again; or download it from its page"
-            raise RefusedError(f"{what}: GitHub names no address of it", status=status, hint=hint)
         if status != HTTPStatus.OK:
             text = self._token.secret.scrub(body.decode("utf-8", "replace"))
             raise refusal(what, status, received, text, self._token.source)
@@ -362,26 +329,20 @@ class Requester(github.Requester.Requester):
         """Return the error for a request that got no usable answer."""
         reached = not _is(fault, urllib3.exceptions.ConnectTimeoutError)
         if reached and _ONCE.match(what):
-            return self._uncertain(what, words)
+            return _uncertain(what, words)
         return GitHubError(
             f"{what}: {words}",
-            hint="check the network, the certificates, GITHUB_API_URL"
+            hint="check the network, the proxy, the certificates, GITHUB_API_URL"
             f" ({self.server.api}) and https://www.githubstatus.com, and run it again",
         )
 
-    @staticmethod
-    def _uncertain(what: str, words: str) -> UncertainError:
-        """Return the error for a write whose answer is lost."""
-        return UncertainError(
-            f"{what}: {words}: nobody knows whether it happened",
-            hint="run it again: it looks first whether that happened",
-        )
 
-    def _path(self, url: str) -> str:
-        """Return the path of a request without the API's address and query, for messages."""
-        if url == self.graphql_url:
-            return "/graphql"
-        return clean_line(url.removeprefix(self.base_url).partition("?")[0], 200)
+def _uncertain(what: str, words: str) -> UncertainError:
+    """Return the error for a write whose answer is lost."""
+    return UncertainError(
+        f"{what}: {words}: nobody knows whether it happened",
+        hint="run it again: it looks first whether that happened",
+    )
 
 
 def _misfit(body: str, *, empty: bool) -> str:
@@ -416,35 +377,26 @@ def _is(fault: BaseException | None, kind: type[BaseException]) -> bool:
     return any(isinstance(each, kind) for each in (fault, below, getattr(below, "reason", None)))
 
 
-#: Our words for exceptions of urllib3, whose messages quote URLs and proxies.
-_WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
-    (requests.TooManyRedirects, "GitHub's redirects go in a circle"),
-    (RuntimeError, "GitHub points to another server, or in a circle"),
-    (urllib3.exceptions.ProxyError, "the proxy does not let it through"),
-    (urllib3.exceptions.NameResolutionError, "the name of {server} is not known here"),
-    (urllib3.exceptions.ConnectTimeoutError, "{server} cannot be reached"),
-    (urllib3.exceptions.ReadTimeoutError, "no answer in time"),
-    (TimeoutError, "no answer in time"),
-    (Exception, "the connection broke, or the answer is none"),
-)
-
-
 def _words(fault: Exception, server: Server) -> str:
-    """Return the cause of a library's exception in words, without URLs."""
+    """Return the cause of a library's exception in words, without URLs and passwords."""
     if "CERTIFICATE_VERIFY_FAILED" in str(fault):
         return "its certificate is not trusted"
-    words = next(words for kind, words in _WORDS if _is(fault, kind))
-    login = f"; {PROXY_LOGIN}" if "407" in str(fault) and "proxy" in words else ""
-    return words.format(server=urlsplit(server.api).netloc) + login
+    if _is(fault, urllib3.exceptions.ProxyError):
+        login = f"; {_PROXY_LOGIN}" if "407" in str(fault) else ""
+        return f"the proxy does not let it through{login}"
+    if _is(fault, urllib3.exceptions.ConnectTimeoutError):
+        return f"{urlsplit(server.api).netloc} cannot be reached"
+    if _is(fault, urllib3.exceptions.ReadTimeoutError) or isinstance(fault, TimeoutError):
+        return "no answer in time"
+    return "the connection broke, or the answer is none"
 
 
 def _circular(url: str, links: str) -> bool:
     """Tell whether the link to the next page of a list leads to this or an earlier page."""
-    pages = re.compile(r"[?&]page=(\d+)")
     following = re.search(r'<([^>]*)>; rel="next"', links)
     if following is None:
         return False
-    here, there = pages.search(url), pages.search(following[1])
+    here, there = (re.search(r"[?&]page=(\d+)", each) for each in (url, following[1]))
     return following[1] == url or bool(there and int(there[1]) <= int(here[1] if here else 1))
 
 
@@ -465,6 +417,155 @@ def shaped() -> Iterator[None]:
 def odd_answer(what: str, where: str) -> GitHubError:
     """Return the error for an answer that does not look like an answer of GitHub."""
     return GitHubError(
-        f"{what}: an answer of another shape: {clean_line(where, 100)}",
+        f"{what}: an answer of another shape: {line_of(where, 100)}",
         hint="see whether GITHUB_API_URL is the API of a GitHub, and contribbot up to date",
     )
+
+
+_WRITING: Final = frozenset({"public_repo", "repo"})
+_FINE_GRAINED: Final = r"not accessible by (personal access token|integration|fine-grained)"
+#: GitHub's words if an organisation takes no classic token, or none with so long a lifetime.
+_FORBIDDEN_KIND: Final = r"forbids access via a (fine-grained )?personal access token"
+_WORKFLOW: Final = r"without [`'\"]?workflows?[`'\"]? (scope|permission)"
+_PERMISSION: Final = (
+    "give the token that permission; in repositories of others only a classic token with the scope"
+    " public_repo may write"
+)
+_HANDOFF: Final = f"{_PERMISSION}; or `contribbot open-pr --handoff NAME`"
+#: The next steps by status, if GitHub's words vary; else by the first pattern that fits the words.
+_PROXY_LOGIN: Final = "it wants a login: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT"
+_BY_STATUS: Final = {
+    407: f"the proxy: {_PROXY_LOGIN}",
+    451: "GitHub blocks it for legal reasons: see its page",
+}
+_STEPS: Final = (
+    (r"\bsecret", "take the secret out of the patch and revoke it: GitHub stored nothing"),
+    (r"drafts?\b.* not supported", "it takes no drafts: give open-pr --ready"),
+    (r"forking is disabled|cannot fork", "it allows no forks: ask on its page how to send changes"),
+    (r"pull requests (are|is) disabled", "see on its page where the project takes changes"),
+    (r"\barchived\b", "its owners take no changes any more: see on its page where it went"),
+    (r"\bmigrat", "GitHub moves the repository: run it again when that is done"),
+    (r"no commits between", "the upstream has all of it: contribbot status --against newest"),
+    (r"too quickly|too many requests", "wait some minutes and run it again"),
+    (
+        r"(limit|too many|maximum).*open pull requests|open pull requests.*limit",
+        "the project takes no more of yours for now: close one there, or wait until one is merged",
+    ),
+    (r"IP allow list|IP address", "ask from an address that the organisation allows"),
+    (r"two.factor|2FA", "switch it on at https://github.com/settings/security"),
+    (
+        r"OAuth App access",
+        "ask an owner to approve the app, or make a token at https://github.com/settings/tokens",
+    ),
+    (r"diff exceeded|too large", "take its commits from a clone: contribbot new NAME REPO BRANCH"),
+    (r"not all refs", "GitHub has not copied all of the repository yet: run it again in a minute"),
+    (
+        r"\bcollaborators?\b|\binteractions?\b|\bblocked\b",
+        "it lets only some people write for now: wait, or ask a maintainer on another way",
+    ),
+    (r"email.* verif|verif.* email", "verify your address at https://github.com/settings/emails"),
+    (r"suspended", "GitHub suspended the account: write to https://support.github.com"),
+    (r"\blocked\b", "ask a maintainer to unlock the conversation"),
+    (r"actions\b.* (disabled|not)\b", "permit Actions in the settings of the repository"),
+    (r"api.version", "bring contribbot up to date: this version of GitHub's API has ended"),
+    (r"already exists", "GitHub's lists lag behind what is there: run it again in a minute"),
+    (r"rule violations|protected branch", "a rule of that repository forbids it: see its settings"),
+)
+_HINTS: Final = {
+    404: "check the name; what is private or gone looks the same",
+    409: "another change came between; run it again",
+    410: "it was taken away, or is switched off there: see its page",
+}
+#: The next step for a 404 on git objects, which a new fork gives while it is being made.
+_NO_OBJECTS: Final = (
+    "GitHub may still be making the fork: run it again in some minutes; else check the name"
+)
+_REFUSED: Final = "see on its page what it allows, and whether the token may do it"
+_WORKFLOW_HINT: Final = "add the scope with `gh auth refresh --scopes repo,workflow`"
+
+
+def refusal(
+    what: str, status: int, headers: Mapping[str, str], body: str, source: str
+) -> GitHubError:
+    """Return the error for a failed request; header names are in lower case."""
+    reason = words_of(body)
+    words = reason or f"HTTP {status}"
+    if status == HTTPStatus.UNAUTHORIZED:
+        return TokenError(
+            f"GitHub does not accept the token from {source}: {words}",
+            hint="it may have expired: make a new one, or log in again with `gh auth login`",
+        )
+    # After the last attempt the words are gone: the retries have read the body.
+    used_up = not reason and headers.get("x-ratelimit-remaining") == "0"
+    if status == HTTPStatus.TOO_MANY_REQUESTS or "rate limit" in reason.lower() or used_up:
+        return RateLimitError(f"{what}: {words}", hint="wait some minutes and run it again")
+    cause = _cause(what, status, headers, reason) if status in {403, 404, 422} else None
+    if cause is not None:
+        return TokenError(f"{what}: the token from {source} {cause[0]}", hint=cause[1])
+    by_words = (hint for words, hint in _STEPS if re.search(words, reason, re.IGNORECASE))
+    known = _BY_STATUS.get(status) or next(by_words, "")
+    hint = known or _HINTS.get(status, _REFUSED)
+    if status == HTTPStatus.NOT_FOUND:
+        making = re.match("POST .*/git/", what)
+        return NotFoundError(f"{what}: {words}", hint=_NO_OBJECTS if making and not known else hint)
+    return RefusedError(f"{what}: {words}", status=status, hint=hint)
+
+
+def _cause(
+    what: str, status: int, headers: Mapping[str, str], reason: str
+) -> tuple[str, str] | None:
+    """Return a fault of the token and the next step; None: the token is not the cause."""
+    if re.search(_WORKFLOW, reason, re.IGNORECASE):
+        return f"lacks the scope workflow: {reason}", _WORKFLOW_HINT
+    if scope := _lacking_scope(what, status, headers):
+        scopes = ", ".join(sorted(_scopes(headers, "x-oauth-scopes")))
+        why = f"lacks the scope {scope} (it has {line_of(scopes, 100) or 'none'})"
+        return why, f"add {scope} with `gh auth refresh --scopes {scope}`, or on GitHub's page"
+    forbidden = status == HTTPStatus.FORBIDDEN
+    if forbidden and re.search(_FORBIDDEN_KIND, reason, re.IGNORECASE):
+        hint = "make one of the kind that it takes; or, to open a pull request there,"
+        hint += " `contribbot open-pr --handoff NAME`"
+        return f"is of a kind that the organisation does not take: {reason}", hint
+    if forbidden and headers.get("x-github-sso", "").startswith("required"):
+        hint = "authorise it at https://github.com/settings/tokens, under Configure SSO"
+        return "is not authorised for that organisation (single sign-on)", hint
+    if forbidden and re.search(_FINE_GRAINED, reason, re.IGNORECASE):
+        needed = line_of(headers.get("x-accepted-github-permissions", ""), 100)
+        needs = f" (it would need {needed})" if needed else ""
+        opening = re.fullmatch(r"POST /repos/[^/]+/[^/]+/pulls", what)
+        return f"may not do that there{needs}: {reason}", _HANDOFF if opening else _PERMISSION
+    return None
+
+
+def _lacking_scope(what: str, status: int, headers: Mapping[str, str]) -> str | None:
+    """Return the scope that a classic token lacks; None: no scope is known to be missing."""
+    # A 404 can also mean a missing object; blame the token only if it may not write at all.
+    has, accepted = _scopes(headers, "x-oauth-scopes"), _scopes(headers, "x-accepted-oauth-scopes")
+    enough = has & accepted or ("repo" in has and "public_repo" in accepted)
+    if "x-oauth-scopes" not in headers or not accepted or enough:
+        return None
+    hidden = not has & _WRITING and accepted & _WRITING and not what.startswith("GET ")
+    if status == HTTPStatus.FORBIDDEN or (status == HTTPStatus.NOT_FOUND and hidden):
+        return "public_repo" if "public_repo" in accepted else line_of(min(accepted), 50)
+    return None
+
+
+def _scopes(headers: Mapping[str, str], name: str) -> set[str]:
+    return {scope.strip() for scope in headers.get(name, "").split(",") if scope.strip()}
+
+
+def words_of(body: str) -> str:
+    """Return GitHub's own words for a refusal in one clean line, or empty."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(answer, dict):
+        return ""
+    errors = answer.get("errors")
+    parts = [answer.get("message")]
+    for error in errors[:5] if isinstance(errors, list) else []:
+        known = error if isinstance(error, dict) else {"message": error}
+        codes = (str(known[key]) for key in ("resource", "field", "code") if key in known)
+        parts.append(known["message"] if "message" in known else " ".join(codes))
+    return line_of(": ".join(part for part in parts if part and isinstance(part, str)), _LONGEST)

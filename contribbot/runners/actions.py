@@ -25,9 +25,8 @@ from contribbot.errors import (
 )
 from contribbot.git.repository import ask_git
 from contribbot.github.auth import Server, find_server
-from contribbot.github.client import GitHub, connect
-from contribbot.github.objects import name_of, whole
-from contribbot.github.refusals import clean_line
+from contribbot.github.client import GitHub, connect, name_of, whole
+from contribbot.markdown import line_of
 from contribbot.model.base import Many, Model
 from contribbot.queue.load import Queue
 
@@ -193,7 +192,7 @@ def read_artifact(github: GitHub, repository: str, artifact: Artifact) -> dict[s
                 raise ArtifactError(f"it unpacks to more than {UNPACKED >> 20} MiB")
             return {info.filename: archive.read(info) for info in archive.infolist()}
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise ArtifactError(f"not a sound zip: {clean_line(str(error), 120)}") from error
+        raise ArtifactError(f"not a sound zip: {line_of(str(error), 120)}") from error
 
 
 #: The environment variables from which gh takes a token.
@@ -220,8 +219,8 @@ def gh_denial(path: Path, commit: str, *, repository: str, server: Server) -> st
             tethered=True,
         )
     except MachineError as error:
-        return clean_line(error.message, 120)
+        return line_of(error.message, 120)
     if done.returncode == 0:
         return ""
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return clean_line(lines[-1] if lines else "gh gives no reason", 120)
+    return line_of(lines[-1] if lines else "gh gives no reason", 120)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from contribbot.errors import ExitCode, UsageError
 from contribbot.files import lock, run_folder, write_atomically
 from contribbot.github.auth import Server
-from contribbot.github.objects import whole
+from contribbot.github.client import whole
 from contribbot.model.base import Loose, Many, Model
 from contribbot.model.evidence import HOST_TARGETS, ON_HARDWARE, SEEN, Details, Outcome
 from contribbot.queue import history

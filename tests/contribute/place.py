@@ -62,10 +62,7 @@ class Place:
     @contextlib.contextmanager
     def connect(self, token: str = "", *, waits: Waits | None = None) -> Iterator[Client]:
         """Give contribbot's client, as the person or with another token."""
-        patient = Waits(
-            say=lambda _: None, sleep=self.waited.append, attempts=3, between_writes=0,
-            clock=lambda: sum(self.waited),
-        )  # fmt: skip
+        patient = Waits(self.waited.append, 900.0, 3, 0, lambda: sum(self.waited))
         with connect(
             server=Server(api=self.github.base, web=self.web or self.github.base),
             token=Token(Secret(token or self.token), "a test"),

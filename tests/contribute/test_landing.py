@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.contribute.landing import Landing, LandingFate, judge_landing
 from contribbot.errors import GitHubError
-from contribbot.github.pull_state import read_pull_state
+from contribbot.github.pull_state import Landing, LandingFate, judge_landing, read_pull_state
 from tests.contribute.following import AREA, Post, make_post
-from tests.github.faults import NOT_FOUND, Fault
+from tests.github.faults import NOT_FOUND
 from tests.github.handle import GitHub, How
 from tests.toy import AREA as BROKEN
 from tests.toy import FIXED, Toy
@@ -44,14 +43,9 @@ def test_a_merge_of_each_kind_is_recognised(post: Post, how: How) -> None:
     assert judged(post) == Landing(LandingFate.MERGED, sha)
 
 
-@pytest.mark.parametrize("fault", [None, NOT_FOUND], ids=["GraphQL", "REST"])
 @pytest.mark.parametrize("how", ["merge", "bot"])
-def test_rest_says_the_same_where_graphql_is_refused(
-    post: Post, how: How, fault: Fault | None
-) -> None:
+def test_a_revert_by_git_is_told(post: Post, how: How) -> None:
     sha = post.github.merge(post.pull, how)
-    if fault:
-        post.faults.arm(fault, path="^/graphql$", times=0)
     fate = LandingFate.LANDED if how == "bot" else LandingFate.MERGED
     assert judged(post) == Landing(fate, sha)
     back = name_it(post, f"Revert\n\nThis reverts commit {sha}.\n")

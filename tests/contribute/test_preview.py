@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from contribbot.cli.contribute import OpeningView
-from contribbot.contribute.preview import Preview
+from contribbot.contribute.open_pr import Preview
 from contribbot.queue import history
 from contribbot.queue.history import PullRequestEvent
 from tests.contribute.gatetoy import BESIDE, MESSAGE, NOW, TITLE, Table, edit

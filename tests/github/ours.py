@@ -18,13 +18,9 @@ class Patience:
     """Waits that take no time, and a record of them."""
 
     slept: list[float] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
 
     def waits(self, longest: float = 900.0, attempts: int = 3) -> Waits:
-        return Waits(
-            self.said.append, self.slept.append, longest, attempts, 0,
-            clock=lambda: sum(self.slept),
-        )  # fmt: skip
+        return Waits(self.slept.append, longest, attempts, 0, lambda: sum(self.slept))
 
 
 @contextlib.contextmanager

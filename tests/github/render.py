@@ -11,8 +11,6 @@ from tests.github.gitdata import CommitData, FileChange, Person
 from tests.github.models import Json, fields, model
 from tests.github.state import (
     PUSHERS,
-    Comment,
-    Event,
     Issue,
     Pull,
     Repository,
@@ -154,16 +152,3 @@ def full_pull(thing: Pull, asked_by: User | None, mergeable: bool | None) -> Jso
 
 def association(where: Repository, who: User) -> str:
     return "COLLABORATOR" if where.permission(who) in PUSHERS else "NONE"
-
-
-def comment(where: Issue, thing: Comment) -> Json:
-    return shown(
-        "IssueComment", thing, url=f"{where.repository.api}/issues/comments/{thing.id}",
-        html_url=f"{page(where)}#issuecomment-{thing.id}",
-        author_association=association(where.repository, thing.user),
-    )  # fmt: skip
-
-
-def event(where: Issue, thing: Event) -> Json:
-    url = f"{where.repository.api}/issues/events/{thing.id}"
-    return shown("StateChangeIssueEvent", thing, url=url)

@@ -10,7 +10,7 @@ from typing import Final, cast
 from tests.github import graph, pulling, render
 from tests.github.models import Json
 from tests.github.state import PUSHERS, Issue, Pull
-from tests.github.state_social import add_comment, add_issue, set_labels
+from tests.github.state_social import add_issue, set_labels
 from tests.github.wire import (
     REPO,
     Answer,
@@ -153,14 +153,6 @@ def update_issue(request: Request) -> Json:
     return render.issue(issue)
 
 
-@Route("POST", f"{_ISSUE}/comments", "IssueComment", permission="issues")
-def create_comment(request: Request) -> Json:
-    issue = _issue(request)
-    text = _text(request.json("body"), "body", "IssueComment")
-    made = add_comment(request.state, issue, request.who, text)
-    return render.comment(issue, made)
-
-
 def _mentions(pull: Pull, issue: Issue) -> bool:
     """Say whether somebody named an issue in a pull request, which its timeline tells of."""
     name = re.escape(issue.repository.full_name)
@@ -173,12 +165,6 @@ def _mentions(pull: Pull, issue: Issue) -> bool:
 # What is only shown:
 
 Route("GET", _ISSUE, "Issue")(lambda it: render.issue(_issue(it)))
-Route("GET", f"{_ISSUE}/comments", rows="IssueComment")(lambda it: [
-    render.comment(issue, comment) for issue in [_issue(it)] for comment in issue.comments
-])  # fmt: skip
-Route("GET", f"{_ISSUE}/events", rows="StateChangeIssueEvent")(lambda it: [
-    render.event(issue, event) for issue in [_issue(it)] for event in issue.events
-])  # fmt: skip
 Route("GET", f"{_ISSUE}/timeline", rows="TimelineCrossReferencedEvent")(lambda it: [
     {"event": "cross-referenced", "source": {"type": "issue", "issue": render.issue(pull.issue)}}
     for issue in [_issue(it)] for where in it.state.repositories.values()
@@ -252,10 +238,10 @@ def search_issues(request: Request) -> list[Json]:
 # That GitHub knows what they ask is for `test_schema.py`; what is none of them is refused.
 
 
-def _refusal(kind: str, message: str) -> GitHubFault:
+def _refusal(kind: str, message: str, data: Json | None = None) -> GitHubFault:
     """Return GitHub's no in a field of an answer, in its word for it and in a sentence."""
     fault = GitHubFault(200, message)
-    fault.answer.json = {"data": None, "errors": [{"type": kind, "message": message}]}
+    fault.answer.json = {"data": data, "errors": [{"type": kind, "message": message}]}
     return fault
 
 
@@ -282,7 +268,7 @@ def _pull_state(request: Request, given: Json) -> Json:
     pulls = where.pulls() if where else []
     pull = next((pull for pull in pulls if pull.number == given["number"]), None)
     if pull is None:
-        raise _refusal("NOT_FOUND", "Could not resolve to a PullRequest with that number.")
+        raise _refusal("NOT_FOUND", "Could not resolve to a PullRequest.", {"repository": None})
     pulling.settle(request.state, pull)
     return graph.pull_state(request.state, pull, given)
 

@@ -10,7 +10,7 @@ import pytest
 from graphql import GraphQLSchema, build_schema, graphql_sync, parse, validate
 
 from contribbot.github.pull_state import QUERY
-from contribbot.github.refusals import refusal
+from contribbot.github.requester import refusal
 from tests.github import graph
 from tests.github.models import Json, fields, model
 from tests.github.npm import brought
@@ -34,7 +34,6 @@ WRITES: Final = (
     ("post", "/forks"), ("post", "/merge-upstream"), ("post", "/git/blobs"), ("post", "/git/trees"),
     ("post", "/git/commits"), ("post", "/git/refs"), ("patch", "/git/refs/{ref}"),
     ("post", "/pulls"), ("patch", "/pulls/{pull_number}"),
-    ("post", "/issues/{issue_number}/comments"),
     ("post", "/actions/workflows/{workflow_id}/dispatches"),
 )  # fmt: skip
 
@@ -120,7 +119,7 @@ SAYINGS: Final = (
     (403, "issues/1/comments", "Please verify your email address.", "/settings/emails"),
     (418, "pulls", "Something new", "see on its page"),
     (406, "pulls/1", "Sorry, the diff exceeded the maximum number of lines", "from a clone"),
-    (403, "pulls", "Resource not accessible by integration", "a job's of Actions"),
+    (403, "pulls", "Resource not accessible by integration", "give the token that permission"),
     (403, "pulls", "`org` forbids access via a personal access token (classic).", "--handoff"),
 )
 

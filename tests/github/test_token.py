@@ -162,8 +162,8 @@ def test_a_token_that_may_not_says_what_it_lacks(world: World) -> None:
         with pytest.raises(TokenError, match="pull_requests=write") as caught:
             ours.repository("org/tool").create_pull("main", "ada:topic", title="T", body="")
         assert "--handoff" in caught.value.hint
-        with pytest.raises(TokenError, match="issues=write") as other:
-            ours.pull("org/tool", 1).create_issue_comment("Hello")
+        with pytest.raises(TokenError, match="contents=write") as other:
+            ours.repository("org/tool").create_git_ref("refs/heads/other", sha)
     # It is about no pull request that is to be opened.
     assert "handoff" not in other.value.hint
-    assert other.value.hint.startswith("give the token the permission that is named")
+    assert other.value.hint.startswith("give the token that permission")
