@@ -413,7 +413,8 @@ def test_a_row_that_github_does_not_answer_never_passes(table: Table, fault: Fau
             seen = row(rule)
             table.faults.clear()
             assert table.faults.struck
-            assert seen.state != "passed", (path, seen)
+            # Where GraphQL is refused, REST tells the same.
+            assert seen.state != "passed" or path == "/graphql", (path, seen)
             told = "did not finish the search" in seen.seen
             assert told or seen.state != "not known" or not searches, seen
     assert count == 7
