@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -52,9 +51,6 @@ from contribbot.verify.evidence import (
     triton_of,
 )
 from contribbot.verify.verdict import refutation_line, refuted_words, went_red_to_green
-
-#: Words and paths of a patch about AMD, or of CUDA sources, which are translated for AMD.
-_AMD: Final = re.compile(r"(?i)(?<![a-z])(?:amd|rocm|hip|aiter|triton|gfx[0-9]|csrc/)|\.cuh?\b")
 
 
 @dataclass
@@ -177,11 +173,6 @@ class Figure:
         facts = self.facts
         return (facts.base, facts.patched) if isinstance(facts, CompileDetails) else None
 
-    def found(self, mnemonic: str) -> int:
-        """Return how many kernels have an instruction, in the code with the change."""
-        named = self.compiled[1].named.get(mnemonic) if self.compiled else None
-        return named.kernels if named else 0
-
 
 def skipped(side: SideRecord) -> int:
     """Return how many tests were skipped on a tree."""
@@ -253,21 +244,28 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
     """Read a patch's records; refuse a failed or unproved patch, or one without needed prose."""
     patch = queue.patch(name)
     verify = f"run `contribbot verify {name}`"
-    _refuse_unproved(patch, verify)
+    complete = patch.files or patch.spec.reproduces
+    if patch.spec.unproved or not complete:
+        lacks = "states nothing that proves it" if complete else "has no commit"
+        hint = f"see docs/queue.md, then {verify}"
+        raise NotProvedError(f"{name}: the patch {lacks}", hint=hint)
     kept = read_records(queue, queue.evidence, name)
     records = [compare_with_remote(queue, record) for record in kept]
     for record in records:
         if record.state is State.TAMPERED:
             why = f"{_inside(queue, record)}: {record.why}"
             raise NotProvedError(f"{name}: {why}", hint=f"remove the file and {verify}")
-    fresh = [record for record in records if record.state is State.FRESH]
+    fresh = [
+        (record, record.statement)
+        for record in records
+        if record.state is State.FRESH and record.statement is not None
+    ]
     # A figure quotes its first record: records that prove the patch come first.
-    fresh.sort(key=_proves, reverse=True)
+    fresh.sort(key=lambda it: it[1].predicate.contribbot.verdict.settled, reverse=True)
     sources = tuple(
         # A single record needs no label.
         _source(patch, f"R{number}" if fresh[1:] else "", record, _inside(queue, record), statement)
-        for number, record in enumerate(fresh, start=1)
-        if (statement := record.statement) is not None
+        for number, (record, statement) in enumerate(fresh, start=1)
     )
     for source in sources:
         for result in source.stages:
@@ -284,9 +282,6 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
         raise NotProvedError(f"{name}: no fresh evidence{old}", hint=verify)
     figures = _figures(sources)
     _refuse_gaps(patch, sources, figures, verify)
-    if not any(source.details.verdict.settled for source in sources):
-        why = f"no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}"
-        raise NotProvedError(f"{name}: {why}", hint=f"{verify} where it can be proved")
     if prose and patch.spec.unwritten:
         what = f"{', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'}"
         hint = "write it; it becomes the text of the pull request"
@@ -294,23 +289,10 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
     return Evidence(patch, tuple(queue.below(name)), waits_for(queue, name), sources, figures)
 
 
-def _proves(record: Record) -> bool:
-    statement = record.statement
-    return statement is not None and statement.predicate.contribbot.verdict.settled
-
-
-def _refuse_unproved(patch: Patch, verify: str) -> None:
-    complete = patch.files or patch.spec.reproduces
-    if patch.spec.unproved or not complete:
-        lacks = "states nothing that proves it" if complete else "has no commit"
-        hint = f"see docs/queue.md, then {verify}"
-        raise NotProvedError(f"{patch.name}: the patch {lacks}", hint=hint)
-
-
 def _refuse_gaps(
-    patch: Patch, sources: Iterable[Source], figures: Iterable[Figure], verify: str
+    patch: Patch, sources: Sequence[Source], figures: Iterable[Figure], verify: str
 ) -> None:
-    """Refuse where a check that every machine can run has no fresh evidence."""
+    """Refuse where a check that every machine can run has no evidence, or no record proves all."""
     known = {(figure.stage, figure.target, figure.name) for figure in figures}
     tried = {
         (result.stage, result.target, result.label or result.stage): result.reason
@@ -327,6 +309,9 @@ def _refuse_gaps(
                 what += f": it could not run: {why}"
                 hint = f"mend the check, or give it what it needs, then {verify}"
             raise NotProvedError(f"{patch.name}: {what}", hint=hint)
+    if not any(source.details.verdict.settled for source in sources):
+        why = f"no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}"
+        raise NotProvedError(f"{patch.name}: {why}", hint=f"{verify} where it can be proved")
 
 
 def _inside(queue: Queue, record: Record) -> str:
@@ -421,23 +406,14 @@ def _rows(evidence: Evidence) -> list[list[Figure]]:
             files = tuple(source.file for source in figure.sources)
             key += files if figure.target not in HOST_TARGETS else ()
         groups.setdefault(key, []).append(figure)
-    ordered = sorted(
-        groups.values(),
+    return sorted(
+        (some for some in groups.values() if some[0].tells),
         key=lambda some: (
-            not some[0].tells,
             not some[0].red,
             _ORDER.index(some[0].stage),
             some[0].target in HOST_TARGETS,
         ),
     )
-    # An entry's row from a second machine comes after the first rows of all entries.
-    said = Counter[tuple[bool, str, str]]()
-    ranked = []
-    for place, some in enumerate(ordered):
-        unit = (some[0].tells, some[0].stage, some[0].name)
-        ranked.append((not some[0].tells, said[unit], place))
-        said[unit] += 1
-    return [ordered[place] for silent, _, place in sorted(ranked) if not silent]
 
 
 def _file(patch: Patch, figure: Figure) -> str:
@@ -626,24 +602,15 @@ def factor(ratio: float) -> str:
 
 def not_run(evidence: Evidence, rules: Rules) -> tuple[str, ...]:
     """Return the targets, of the patch or the upstream's rules, on whose hardware nothing ran."""
-    asked = (*rules.require, *(rules.targets if _may_matter_to_amd(evidence.patch) else ()))
     stated = (target for _, target, _ in _stated(evidence.patch))
-    targets = {*stated, *(target.rpartition(":")[2] for target in asked)}
+    asked = (target.rpartition(":")[2] for target in (*rules.require, *rules.targets))
+    targets = {*stated, *asked}
     return tuple(sorted(targets - hardware_of(evidence), key=target_order))
 
 
 def hardware_of(evidence: Evidence) -> set[str]:
     """Return the targets on whose hardware something ran."""
     return {figure.target for figure in evidence.of("reproduce", "numerics", "bench")}
-
-
-def _may_matter_to_amd(patch: Patch) -> bool:
-    """Tell whether a patch may matter to AMD; in doubt, yes."""
-    spec = patch.spec
-    told = (spec.title, spec.problem, spec.root_cause, spec.solution, *patch.paths)
-    stated = any(target.startswith("gfx") for _, target, _ in _stated(patch))
-    diffs = (file.content.decode("utf-8", "replace") for file in patch.files)
-    return stated or any(_AMD.search(text) for text in (*told, *diffs))
 
 
 def _stated(patch: Patch) -> list[tuple[str, str, str]]:

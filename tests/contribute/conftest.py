@@ -29,7 +29,6 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def github(tmp_path: Path) -> Iterator[GitHub]:
-    """A local GitHub that fails the test where it is asked for what it does not model."""
     with serve(tmp_path / "github") as github:
         yield github
 
@@ -70,17 +69,14 @@ def cached(proved: Proved) -> Iterator[None]:
 
 @pytest.fixture
 def desk(toy: Toy, github: GitHub) -> Desk:
-    """A person with a queue of one patch, and a fork."""
     return make_desk(toy, github)
 
 
 @pytest.fixture
 def post(toy: Toy, github: GitHub) -> Post:
-    """A person whose patch can have a pull request."""
     return make_post(toy, github)
 
 
 @pytest.fixture
 def opened(post: Post) -> Pull:
-    """The pull request of the patch."""
     return post.open()

@@ -48,20 +48,16 @@ class Person:
 
     @property
     def folder(self) -> Path:
-        """The queue."""
         return self.table.toy.queue
 
     @property
     def fork(self) -> Repository:
-        """Their fork."""
         return self.table.fork
 
     def env(self) -> dict[str, str]:
-        """The environment that the program gets beside the present one."""
         return {**self.table.env(), "GITHUB_SERVER_URL": self.table.github.base}
 
     def __call__(self, *args: str | Path, code: int = 0) -> Ran:
-        """Run contribbot, which must end with that exit code."""
         ran = Program(self.folder, self.env())(*args)
         assert ran.code == code, f"{args}: {ran.code}\n{ran.out}\n{ran.err}"
         return ran
@@ -86,7 +82,6 @@ class Person:
         file.write_text(text + STATED)
 
     def commit(self, changes: dict[str, str], name: str = "area", *, amend: bool = False) -> None:
-        """Commit in the tree that `edit` opened."""
         tree = self.folder / ".contribbot/edit" / name
         for path, content in changes.items():
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +91,6 @@ class Person:
         git(tree, "commit", "-q", *how)
 
     def followed(self, name: str = "area") -> Followed:
-        """Run `follow --json`, and return what it says of a patch."""
         report = FollowReport.model_validate_json(self("follow", "--json").out)
         return next(each for each in report.contributions if each.patch == name)
 

@@ -58,7 +58,6 @@ class Post(Place):
 
     @property
     def pull(self) -> Pull:
-        """The pull request of the patch `area`."""
         return self.opened["area"]
 
     def kill(self, *args: str) -> None:
@@ -73,25 +72,21 @@ class Post(Place):
         assert child.returncode == -signal.SIGKILL
 
     def look(self, *, remember: bool = True) -> Following:
-        """Run `follow`."""
         found = follow(self.queue, self.connect)
         if remember:
             found.remember(self.queue)
         return found
 
     def followed(self, name: str = "area") -> Followed:
-        """Run `follow`, and return what it says of a patch."""
         found = self.look()
         return next(each for each in found.report.contributions if each.patch == name)
 
     def asked(self) -> tuple[Following, list[Logged]]:
-        """Run `follow`, and return it with the requests that it made."""
         before = len(self.github.requests)
         found = self.look()
         return found, list(self.github.requests[before:])
 
     def branch(self, name: str) -> str:
-        """Push the branch of a patch, and return its commit."""
         return self.github.commit(
             self.fork, f"contribbot/{name}", {AREA: FIXED.encode()}, f"Fix {name}\n"
         )
@@ -138,47 +133,38 @@ class Post(Place):
         history.append(self.toy.queue, name, intent)
 
     def reference(self, name: str = "area") -> str:
-        """The pull request of a patch, as the journal names it."""
         return f"{self.upstream.full_name}#{self.opened[name].number}"
 
     def run(self, name: str, conclusion: str | None, patch: str = "area") -> None:
-        """Let CI say something about a patch's pull request."""
         head = self.opened[patch].head_sha
         add_check_run(self.github.state, self.upstream, head, name, conclusion)
 
     def pass_ci(self, patch: str = "area") -> None:
-        """Let CI end well on every target."""
         for name in ("MI300: kernels", "MI355: kernels", "lint"):
             self.run(name, "success", patch)
 
     def comment(self, text: str, who: User | None = None, patch: str = "area") -> Comment:
-        """Let the reviewer, or somebody else, say something."""
         issue = self.opened[patch].issue
         return add_comment(self.github.state, issue, who or self.reviewer, text)
 
     def thread(self, text: str = "Why?", line: int = LINE, *, patch: str = "area") -> Comment:
-        """Let the reviewer begin a thread at a line."""
         state, pull = self.github.state, self.opened[patch]
         return add_review_comment(state, pull, self.reviewer, text, path=AREA, line=line)
 
     def answer(self, root: Comment, text: str, who: User | None = None) -> Comment:
-        """Let the person, or somebody else, answer in a thread."""
         return add_reply(self.github.state, self.pull, who or self.me, root, text)
 
     def review(
         self, verdict: Verdict, body: str = "", *, who: User | None = None, patch: str = "area"
     ) -> None:
-        """Let the reviewer, or somebody else, judge a pull request."""
         pull = self.opened[patch]
         add_review(self.github.state, pull, who or self.reviewer, verdict, body=body)
 
     def event(self, kind: str, *, commit: str | None = None, patch: str = "area") -> None:
-        """Let something happen to a pull request by the reviewer: closed, reopened, referenced."""
         issue = self.opened[patch].issue
         add_event(self.github.state, issue, self.reviewer, kind, commit=commit)
 
     def states(self, name: str = "area") -> list[str]:
-        """The states of a pull request that the journal has, oldest first."""
         return [each.state for each in self.events(name) if isinstance(each, PullRequestEvent)]
 
 

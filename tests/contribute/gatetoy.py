@@ -89,7 +89,6 @@ OTHERWISE = {"src/toy/area.py": AREA.replace("width + height", "height * width")
 
 
 def put_patch(toy: Toy, changes: dict[str, str | bytes]) -> None:
-    """Put the patch into the queue, with rules and a template."""
     toy.put("upstreams/contributing/toy.toml", RULES)
     toy.put(OWN, TEMPLATE)
     toy.put_patch(patch=toy.format_patch(changes, body=MESSAGE), files=tuple(changes), extra="")
@@ -115,7 +114,6 @@ class Proved:
     cache: Path
 
     def copy(self, folder: Path) -> Toy:
-        """Return the same with a queue of its own."""
         made = copy.copy(self.toy)
         made.queue = folder / "queue"
         shutil.copytree(self.toy.queue, made.queue)
@@ -157,20 +155,16 @@ class Table(Place):
     other: User
 
     def gate(self, *, now: datetime = NOW) -> Gate:
-        """Judge the patch."""
         with self.connect() as client:
             return judge(self.queue, "area", client, now=now)
 
     def row(self, rule: str, gate: Gate | None = None) -> Row:
-        """Return one row of the gate."""
         return next(row for row in (gate or self.gate()).rows if row.rule == rule)
 
     def offline(self, rule: str) -> Row:
-        """Return one row of the gate without GitHub."""
         return self.row(rule, judge(self.queue, "area", None))
 
     def asked(self) -> int:
-        """Count the requests that a gate makes."""
         return len(self.requests(self.gate))
 
     def pull(
@@ -198,22 +192,18 @@ class Table(Place):
         return pull
 
     def note(self, pull: Pull, state: str) -> None:
-        """Note what became of the pull request, as follow does."""
         reference = f"example/toy#{pull.number}"
         event = PullRequestEvent(time=NOW, summary=state, reference=reference, state=state)
         history.append(self.toy.queue, "area", event)
 
     def env(self) -> dict[str, str]:
-        """The environment in which the program reaches the local GitHub and knows the person."""
         return {**super().env(), "GIT_CONFIG_GLOBAL": str(self.toy.queue.parent / "gitconfig")}
 
     @property
     def attestation(self) -> Path:
-        """Where the attestation is."""
         return attestation_file(self.queue, "area")
 
     def body(self) -> Body:
-        """Return the text that is posted."""
         return make_body(self.queue, "area")
 
     def attest(self) -> Attestation:
@@ -227,12 +217,10 @@ class Table(Place):
         return read(self.queue, "area")
 
     def run(self, *args: str, **env: str) -> Ran:
-        """Run a command as a user does."""
         return Program(self.toy.queue, {**self.env(), **env})(*args)
 
 
 def close(pull: Pull) -> None:
-    """Close a pull request without merging it."""
     pull.issue.state, pull.issue.closed_at = "closed", pull.issue.updated_at
 
 

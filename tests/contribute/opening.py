@@ -60,25 +60,21 @@ class Desk(Place):
     attested: list[Body] = field(default_factory=list)
 
     def text(self, queue: Queue, name: str) -> Body:
-        """Return the text of a pull request, attested."""
         del queue
         text = written(self.title if name == "area" else f"Change {name}", self.body, patch=name)
         self.attested.append(text)
         return text
 
     def open(self, *names: str, **asked: bool) -> list[Opened]:
-        """Open pull requests."""
         with self.connect() as client:
             return self.open_with(client, *names, **asked)
 
     def open_with(self, client: Client, *names: str, **asked: bool) -> list[Opened]:
-        """Open pull requests through this client."""
         options = OpenOptions(**asked)
         with mock.patch.object(open_pr, "attested_text", self.text):
             return [*open_all(self.queue, names or ("area",), client, options)]
 
     def writes(self, **asked: bool) -> list[Logged]:
-        """Open it, and return the requests that change something."""
         made = self.requests(lambda: self.open(**asked))
         return [each for each in made if each.method in WRITES]
 
@@ -93,14 +89,12 @@ class Desk(Place):
         return caught.value
 
     def by_hand(self) -> None:
-        """Let the person open the pull request themselves."""
         self.github.pull(
             self.upstream, self.fork, "contribbot/area", title=self.title, body=self.body,
             user=self.me,
         )  # fmt: skip
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Open it in a process of its own."""
         return subprocess.Popen(
             [sys.executable, "-m", "tests.contribute.opening_child", str(self.toy.queue),
              self.title, self.body],
@@ -109,18 +103,15 @@ class Desk(Place):
         )  # fmt: skip
 
     def change(self, text: str = FIXED + "\n\nUNIT = 1\n") -> None:
-        """Change the patch."""
         self.toy.put_patch(patch=self.toy.format_patch({"src/toy/area.py": text}))
 
     def note(self, state: str, name: str = "area") -> None:
-        """Note what became of the first pull request, as follow does."""
         event = PullRequestEvent(
             time=history.now(), summary=state, reference="example/toy#1", state=state
         )
         history.append(self.toy.queue, name, event)
 
     def branch(self, name: str = "contribbot/area") -> str | None:
-        """The commit of a branch of the fork."""
         return self.fork.git.ref(f"refs/heads/{name}")
 
     def meddle(self, path: str) -> list[str]:

@@ -14,7 +14,6 @@ from tests.contribute.opening import written
 
 
 def main() -> None:
-    """Open `area` of the queue that is named, with the title and body that are given."""
     folder, title, body = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
     def text(queue: Queue, name: str) -> Body:

@@ -37,13 +37,13 @@ class Place:
     me: User
     faults: Faults = field(default_factory=Faults)
     waited: list[float] = field(default_factory=list)
+    attempts: int = 3
 
     def __post_init__(self) -> None:
         self.github.hooks.append(self.faults)
 
     @property
     def fork(self) -> Repository:
-        """The person's fork of the upstream."""
         known = self.github.state.repositories.values()
         return next(
             each for each in known if each.parent is self.upstream and each.owner is self.me
@@ -51,18 +51,16 @@ class Place:
 
     @property
     def queue(self) -> Queue:
-        """The queue, as it is now."""
         return load_queue(self.toy.queue)
 
     @property
     def token(self) -> str:
-        """The person's token."""
         return self.me.tokens[0].text
 
     @contextlib.contextmanager
     def connect(self, token: str = "", *, waits: Waits | None = None) -> Iterator[Client]:
         """Give contribbot's client, as the person or with another token."""
-        patient = Waits(self.waited.append, 900.0, 3, 0, lambda: sum(self.waited))
+        patient = Waits(self.waited.append, 900.0, self.attempts, 0, lambda: sum(self.waited))
         with connect(
             server=Server(api=self.github.base, web=self.web or self.github.base),
             token=Token(Secret(token or self.token), "a test"),
@@ -71,28 +69,22 @@ class Place:
             yield client
 
     def env(self) -> dict[str, str]:
-        """The environment in which the program reaches the local GitHub."""
         return {"GITHUB_API_URL": self.github.base, "GITHUB_TOKEN": self.token}
 
     @property
     def program(self) -> Program:
-        """The program, as the person has it."""
         return Program(self.toy.queue, self.env())
 
     def pulls(self) -> list[Pull]:
-        """The upstream's pull requests."""
         return self.upstream.pulls()
 
     def events(self, name: str = "area") -> list[Event]:
-        """The journal of a patch."""
         return history.read(self.toy.queue, name)
 
     def requests(self, act: Callable[[], object]) -> list[Logged]:
-        """Return the requests that something makes."""
         before = len(self.github.requests)
         act()
         return list(self.github.requests[before:])
 
     def push(self, files: dict[str, bytes | None], branch: str = "main") -> str:
-        """Commit to a branch of the upstream, and return the commit."""
         return self.github.commit(self.upstream, branch, files)

@@ -23,32 +23,26 @@ AT_TERMINAL: Final = ("setsid", "--ctty", "env", "--default-signal=INT", sys.exe
 
 @dataclass
 class Terminal:
-    """The screen and keys of a person."""
-
     master: int
     child: subprocess.Popen[bytes]
     seen: str = ""
     raw: bytearray = field(default_factory=bytearray)
 
     def until(self, pattern: str) -> None:
-        """Read until something is on the screen."""
         start, deadline = len(self.seen), time.monotonic() + LATE
         while not re.search(pattern, self.seen[start:]):
             assert time.monotonic() < deadline, self.seen
             assert self._read(), f"ended before {pattern}: {self.seen}"
 
     def type(self, text: str) -> None:
-        """Type."""
         os.write(self.master, text.encode())
 
     def answer(self, *answers: str) -> None:
-        """Type each answer once it is asked for."""
         for number, text in enumerate(answers, start=1):
             self.until(rf"\[{number}/\d\] [^\n]*\) $")
             self.type(f"{text}\n")
 
     def end(self) -> int:
-        """Wait for the program to end, and return its exit status."""
         while self._read():
             pass
         return self.child.wait(LATE)

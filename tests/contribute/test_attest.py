@@ -30,7 +30,6 @@ Say = Callable[..., Ran]
 
 @pytest.fixture
 def sit(table: Table) -> Iterator[Sit]:
-    """Run `attest area` at a terminal, until the test is over."""
     with ExitStack() as opened:
 
         def start(program: str = RUN, **env: str) -> Terminal:

@@ -216,13 +216,6 @@ def test_a_toy_says_what_failed_and_what_passes(known: Toy) -> None:
     assert "- [ ] Tests" in body.text
 
 
-def test_what_cannot_matter_to_amd_is_not_asked_of_it(known: Toy) -> None:
-    edit(known, ", on ROCm too", "", TOML)
-    assert "gfx" not in text_of(known)
-    edit(known, "A plus.", "A plus in `_hip_area`.", TOML)
-    assert "**Not run** on gfx942" in text_of(known)
-
-
 HOSTILE = (
     "</code></details><img src=x onerror=alert(1)> `` ``` ~~~ | [x](https://evil.example) @octocat "
     "Fixes #1, closes example/toy#2 GH-3 https://github.com/example/toy/issues/4 "

@@ -27,19 +27,16 @@ def table(table: Table) -> Iterator[Table]:
 
 
 def line_of(table: Table) -> str:
-    """Return the line that `body` prints of the look."""
     done = table.run("body", "area")
     assert done.code == 0, done.err
     return next((row for row in done.out.splitlines() if "duplicate was found" in row), "")
 
 
 def posted(table: Table) -> Body:
-    """Return the text that open-pr would post now."""
     return make_body(table.queue, "area")
 
 
 def age(table: Table, by: timedelta) -> None:
-    """Let the look that is remembered be older."""
     path = look_file(table.queue, "area")
     look = Look.model_validate_json(path.read_bytes())
     path.write_text(look.model_copy(update={"time": look.time - by}).model_dump_json())

@@ -222,7 +222,6 @@ def test_an_issue_is_shown_by_checks_alone(table: Table) -> None:
 
 
 def state(toy: Toy, name: str, check: str, entry: str) -> None:
-    """Write the check that `new` began, and state it."""
     toy.put(f"patches/{name}/checks/test_red.py", check)
     file = toy.queue / f"patches/{name}/patch.toml"
     file.write_text(file.read_text().partition("[[checks]]")[0] + entry)

@@ -22,7 +22,6 @@ def toml_of(table: Table) -> Path:
 
 
 def likeness(table: Table) -> list[tuple[int, str, tuple[str, ...], tuple[str, ...]]]:
-    """Return number, issue, files and title words of each candidate, in the order shown."""
     rows = table.gate().candidates
     return [(int(it.reference.partition("#")[2]), it.issue, it.files, it.words) for it in rows]
 

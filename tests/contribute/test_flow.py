@@ -31,7 +31,6 @@ def person(github: GitHub, tmp_path: Path) -> Person:
 
 @pytest.fixture
 def ready(person: Person) -> Person:
-    """Somebody whose patch is proved and attested."""
     person.begin(CHANGES)
     person.table.toy.put("patches/area/checks/test_red.py", RED)
     person("verify", "area")
@@ -115,7 +114,6 @@ def bring_up_to_date(person: Person, pull: Pull) -> None:
 
 
 def assert_gone(person: Person) -> None:
-    """The patch is out of the queue, and what it was is kept."""
     assert not (person.folder / "patches/area").exists()
     for kept in (
         "history/area/journal.jsonl", "history/area/retired/patch.toml",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -8,18 +9,23 @@ from datetime import datetime
 import pytest
 
 from contribbot.cli.contribute import follow_lines
-from contribbot.contribute.model import FollowReport
+from contribbot.contribute.model import Followed, FollowReport
 from contribbot.errors import ExitCode
+from contribbot.queue import history
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.github.faults import (
     FORBIDDEN,
     NOT_FOUND,
     ODD,
+    RESET_AFTER,
+    RESET_BEFORE,
+    SERVER_ERROR,
     TRUNCATED,
     UNAUTHORIZED,
     Fault,
     Faults,
     primary_limit,
+    secondary_limit,
 )  # fmt: skip
 from tests.github.handle import GitHub
 from tests.github.state import CheckSuite, Kind
@@ -34,12 +40,10 @@ TWENTY = tuple(f"p{number:02}" for number in range(20))
 
 
 def text_of(post: Post) -> str:
-    """Run `follow` and return what a person reads."""
     return "\n".join(follow_lines(post.look().report))
 
 
 def steps(post: Post, name: str = "area") -> list[str]:
-    """Run `follow`, and return what is next for a patch."""
     return [step.what for step in post.followed(name).next]
 
 
@@ -64,7 +68,6 @@ def test_a_draft_says_what_github_says_of_it(post: Post) -> None:
 
 
 def ci(post: Post) -> list[str]:
-    """Run `follow`, and return how CI stands on the two targets."""
     return [str(row.state) for row in post.followed().ci]
 
 
@@ -279,24 +282,20 @@ def test_the_last_verdict_of_each_reviewer_who_may_write_counts(post: Post) -> N
 
 
 def approved(post: Post) -> None:
-    """Let the reviewer approve."""
     post.review("APPROVED")
 
 
 def held(post: Post) -> None:
-    """Let workflows wait for a maintainer."""
     suite = CheckSuite(1, post.pull.head_sha, "GitHub Actions", "action_required")
     post.upstream.check_suites.append(suite)
 
 
 def removed(post: Post) -> None:
-    """Let the merge queue remove the pull request."""
     post.event("removed_from_merge_queue")
     post.pull.issue.events[-1].reason = "failed checks"
 
 
 def archived(post: Post) -> None:
-    """Let the upstream be archived."""
     post.upstream.archived = True
 
 
@@ -363,7 +362,6 @@ def test_the_next_step_is_true(post: Post, acts: tuple[Act, ...], step: str) -> 
 
 
 def forbid(_faults: Faults, answer: Answer) -> Answer:
-    """Leave out a part of an answer of GraphQL."""
     said = json.loads(answer.body()) | {"errors": [{"message": "No access to reviews"}]}
     return replace(answer, raw=json.dumps(said).encode())
 
@@ -450,7 +448,6 @@ def test_a_token_that_one_upstream_refuses_may_do_for_another(toy: Toy, github: 
 
 
 def by_hand(post: Post) -> None:
-    """Let the person open the pull request themselves."""
     pull = post.github.pull(post.upstream, post.fork, "contribbot/area", title="Mine")
     post.opened["area"] = pull
 
@@ -559,3 +556,43 @@ def test_the_program_prints_one_document_and_says_what_failed_by_its_exit_code(p
     assert ran.code == ExitCode.MACHINE
     assert "could not be looked at" in ran.out
     assert post.token not in ran.out + ran.err
+
+
+#: Each way of not being answered, for good.
+WAYS = (
+    SERVER_ERROR, NOT_FOUND, FORBIDDEN, RESET_BEFORE, RESET_AFTER, secondary_limit(429, 400), *ODD,
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", WAYS, ids=str)
+@pytest.mark.parametrize("ended", ["", "bot", "squash"])
+def test_nothing_untrue_is_told_without_an_answer(post: Post, fault: Fault, ended: str) -> None:
+    pull = post.open(draft=True)
+    post.comment("Why?")
+    post.review("CHANGES_REQUESTED", "Not yet.")
+    post.pass_ci()
+    pull.draft = False
+    if ended:
+        post.github.merge(pull, "bot" if ended == "bot" else "squash")
+    journal = history.journal_file(post.toy.queue, "area")
+    opened = journal.read_bytes()
+
+    def follow() -> Followed:
+        journal.write_bytes(opened)
+        for path in (post.toy.queue / ".contribbot/follow").glob("*"):
+            path.unlink()
+        return post.followed()
+
+    truth = follow()
+    for path in {row.path for row in post.requests(follow)} | {"/repos/example/toy/pulls/1"}:
+        if path != "/graphql":
+            # Without GraphQL, REST is asked for the state.
+            post.faults.arm(NOT_FOUND, path="^/graphql$", times=0)
+        post.waited.clear()
+        post.faults.arm(fault, path=f"^{re.escape(path)}$", times=0)
+        found = follow()
+        post.faults.clear()
+        assert sum(post.waited) <= 900
+        assert post.states() in (["draft"], ["draft", "merged" if ended else "open"])
+        assert found.error or found.unread or found == truth, path

@@ -21,7 +21,6 @@ PAGE = "https://github.com/example/toy/pull/1"
 
 
 def judged(post: Post) -> Landing:
-    """Find out what became of the pull request."""
     with post.connect() as github:
         pull = read_pull_state(github, "example/toy", post.pull.number)
         return judge_landing(github, "example/toy", pull)

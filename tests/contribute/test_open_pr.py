@@ -113,7 +113,6 @@ def test_a_base_that_somebody_changed_is_not_carried_past(desk: Desk) -> None:
 
 
 def backport(desk: Desk) -> None:
-    """Let somebody open a second pull request from the branch, to a release."""
     desk.upstream.git.set_ref("refs/heads/release", desk.upstream.git.ref("refs/heads/main") or "")
     desk.github.pull(desk.upstream, desk.fork, "contribbot/area", base_branch="release")
 
@@ -137,7 +136,6 @@ def test_one_that_goes_elsewhere_alone_is_not_noted(desk: Desk) -> None:
 
 
 def rename(desk: Desk, repository: Kept) -> None:
-    """Rename a repository to `new`; GitHub follows its old name."""
     known, owner = desk.github.state.repositories, repository.owner.login
     known[f"{owner}/new"] = known.pop(f"{owner}/toy")
     repository.name = "new"

@@ -56,7 +56,6 @@ def too_long(table: Table) -> None:
 
 
 def changed(table: Table) -> None:
-    """Change the text after it was attested."""
     table.attest()
     edit(table.toy, "Areas are sums.", "Areas are not sums.")
 

@@ -38,7 +38,6 @@ def note(toy: Toy, outcome: Outcome, minutes: int = 0) -> None:
 
 
 def standing(toy: Toy) -> list[str]:
-    """Return the entries whose refutations are in the journal."""
     return [each.entry for each in history.standing_refutations(history.read(toy.queue, "area"))]
 
 

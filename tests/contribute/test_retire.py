@@ -43,7 +43,6 @@ def needed(
 def take_out(
     post: Post, name: str = "area", *, why: str = "", status: ReleaseStatus | None = None
 ) -> Retired:
-    """Retire a patch."""
     return retire(post.queue, name, post.connect, status or needed(), why=why)
 
 

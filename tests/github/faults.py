@@ -88,12 +88,10 @@ class Faults(Hook):
         self._armed.clear()
 
     def victim(self, pid: int) -> None:
-        """Say which process the faults that kill are to kill."""
         self.pid = pid
         self.started.set()
 
     def before(self, request: Request) -> Answer | None:
-        """See whether the request meets a fault, and which."""
         with self._lock:
             # Each counts the request, whichever happens to it.
             fault = next(filter(None, [meet(request) for meet in self._armed]), None)
@@ -106,7 +104,6 @@ class Faults(Hook):
         return fault.before(self, request)
 
     def after(self, request: Request, answer: Answer) -> Answer:
-        """Spoil the answer, where the request met a fault."""
         fault = self._pending.pop(request.number, None)
         return answer if fault is None or fault.after is None else fault.after(self, answer)
 
@@ -124,7 +121,6 @@ def _hang_up(_faults: Faults, _what: Request | Answer) -> Answer:
 
 
 def _kill(faults: Faults, _what: Request | Answer) -> Answer:
-    """Kill the victim, as soon as it is known."""
     assert faults.started.wait(_START), "nobody said which process a fault was to kill"
     os.kill(faults.pid, signal.SIGKILL)
     raise HangUpError
@@ -180,8 +176,6 @@ def _partly(_faults: Faults, answer: Answer) -> Answer:
 
 
 def slow(seconds: float) -> Fault:
-    """Make a fault that answers rightly, but so many seconds late."""
-
     def after(_faults: Faults, answer: Answer) -> Answer:
         time.sleep(seconds)
         return answer

@@ -146,7 +146,6 @@ class BareRepository:
         return done.stdout.decode().partition("\n")[0] if done.returncode == 0 else None
 
     def fetch(self, source: Path, *refs: str) -> None:
-        """Bring refs, or what they are at, from another repository."""
         flags = ("--quiet", "--no-auto-gc", "--no-write-fetch-head", "--no-tags")
         self.git("fetch", *flags, str(source), *refs)
 
@@ -170,7 +169,6 @@ class BareRepository:
         self.git("update-ref", name, sha)
 
     def import_from(self, source: Path) -> None:
-        """Take over the branches and tags of another repository."""
         self.fetch(source, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 
     # Objects:

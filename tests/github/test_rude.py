@@ -224,6 +224,5 @@ def test_all_pages_of_a_list_are_read_each_time(world: World) -> None:
 
 
 def branch(world: World, number: int) -> str:
-    """Make a branch of the fork, and return its name."""
     world.change(f"b{number}", f"x = {number}\n")
     return f"b{number}"
