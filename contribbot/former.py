@@ -54,6 +54,7 @@ KEYS: Final[Mapping[str, str]] = {
     "runners.toml runners.count": "delete it: GitHub hands jobs to the runners that are free",
     "runners.toml runners.under": "delete this set: `contribbot emulate` runs without a GPU",
     "contributing body.budget": "leave it out: the gate fails beyond 400 words, for each upstream",
+    "contributing issue_first": "leave it out: the gate says how to open an issue or find one",
     "contributing tolerances": "leave it out: `attest` asks a person about tolerances and skips",
     "upstreams hipify.cuda_only": "leave it out; a compile finds headers that ROCm lacks",
     "upstreams hipify.defined": "leave it out; a compile finds headers that ROCm lacks",

@@ -114,7 +114,12 @@ def follow(queue: Queue, connect: Connect) -> Following:
                     place = "" if isinstance(error, RateLimitError) else subject.repository
                     refusals[place] = error
                 why = f"{before}{error.message}{f'; {error.hint}' if error.hint else ''}"
-                now = _blank(subject, subject.known, error=line_of(why, 600))
+                now = Followed(
+                    patch=subject.patch,
+                    repository=subject.repository,
+                    reference=subject.known.reference,
+                    error=line_of(why, 600),
+                )
             else:
                 if head:
                     change = note_state(
@@ -179,15 +184,6 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
     return now.state or "not opened"
 
 
-def _blank(subject: PollSubject, known: Publication, *, error: str = "") -> Followed:
-    return Followed(
-        patch=subject.patch,
-        repository=subject.repository,
-        reference=known.reference,
-        error=error,
-    )
-
-
 def _poll(github: GitHub, subject: PollSubject) -> tuple[Followed, dict[str, str], str]:
     """Ask GitHub about a contribution; return its state, remark keys and branch's commit."""
     from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
@@ -196,16 +192,17 @@ def _poll(github: GitHub, subject: PollSubject) -> tuple[Followed, dict[str, str
         known = subject.known
         if not known.number:
             known = _opened_meanwhile(github, subject.repository, known)
-        now = _blank(subject, known)
-        if not known.number:
-            now = now.model_copy(update={"state": "not opened"})
-            return now.model_copy(update={"next": (*_steps(now, subject, ""),)}), {}, ""
-        branch = f"{known.fork.partition('/')[0]}:{known.branch}" if known.branch else ""
-        pull = read_pull_state(github, subject.repository, known.number, branch=branch)
-        seen, news = read_news(pull, subject.seen)
-        ends = _open if pull.state == "open" else _ended
-        now = now.model_copy(update={**_common(pull), **news, **ends(github, subject, pull)})
-    return now.model_copy(update={"next": (*_steps(now, subject, pull.head),)}), seen, pull.head
+        fields: dict[str, object] = {"state": "not opened"}
+        seen, head = dict[str, str](), ""
+        if known.number:
+            branch = f"{known.fork.partition('/')[0]}:{known.branch}" if known.branch else ""
+            pull = read_pull_state(github, subject.repository, known.number, branch=branch)
+            seen, news = read_news(pull, subject.seen)
+            fields, head = {**_told(github, subject, pull), **news}, pull.head
+        now = Followed(
+            patch=subject.patch, repository=subject.repository, reference=known.reference
+        ).model_copy(update=fields)
+    return now.model_copy(update={"next": (*_steps(now, subject, head),)}), seen, head
 
 
 def _opened_meanwhile(github: GitHub, repository: str, known: Publication) -> Publication:
@@ -219,57 +216,44 @@ def _opened_meanwhile(github: GitHub, repository: str, known: Publication) -> Pu
     return replace(known, reference=f"{repository}#{likely.number}")
 
 
-def _common(pull: PullState) -> dict[str, object]:
-    """Return the fields that a pull request has whether it is open or has ended."""
-    merge = "removed" if pull.removed else _MERGE_STATES.get(pull.merge_state, "not known")
-    return {
+def _told(github: GitHub, subject: PollSubject, pull: PullState) -> dict[str, object]:
+    """Return the fields of a pull request that GitHub tells of."""
+    rules, is_open = subject.rules, pull.state == "open"
+    fields: dict[str, object] = {
         "url": line_of(pull.url),
         "title": line_of(pull.title),
         "base": line_of(pull.base),
-        "merge": "queued" if pull.queued else merge,
+        "merge": _MERGE_STATES.get(pull.merge_state, "not known"),
         "removed": line_of(pull.removed),
         "archived": pull.archived,
         "decision": pull.decision,
         "by": tuple(line_of(name, _LOGIN) for name in pull.reviewers[:_NAMED]),
         "unread": line_of(pull.unread),
     }
-
-
-def _open(github: GitHub, subject: PollSubject, pull: PullState) -> dict[str, object]:
-    """Return the fields of an open pull request."""
-    rules, start = subject.rules, ""
-    targets, other = ci_by_target(pull.jobs, rules.ci.targets if rules else {})
-    if rules is not None and any(ci.state == "not started" for ci in targets):
-        start = " ".join(rules.ci.start.split())
-    fields: dict[str, object] = {
-        "state": "draft" if pull.draft else "open",
-        "mergeable": {"mergeable": "yes", "conflicting": "no"}.get(pull.mergeable, "not known"),
-        "behind": pull.behind,
-        "ci": targets,
-        "other": other,
-        "start": start,
-    }
-    if subject.known.state in {"merged", "reverted"}:
-        # Some projects reopen a pull request after they revert it.
+    if pull.queued or pull.removed:
+        fields["merge"] = "queued" if pull.queued else "removed"
+    if is_open:
+        targets, other = ci_by_target(pull.jobs, rules.ci.targets if rules else {})
+        idle = rules is not None and any(ci.state == "not started" for ci in targets)
+        fields |= {
+            "state": "draft" if pull.draft else "open",
+            "mergeable": _MERGEABLE.get(pull.mergeable, "not known"),
+            "behind": pull.behind,
+            "ci": targets,
+            "other": other,
+            "start": " ".join(rules.ci.start.split()) if rules and idle else "",
+        }
+    # Some projects reopen a pull request after they revert it.
+    if not is_open or subject.known.state in {"merged", "reverted"}:
         landing = judge_landing(github, subject.repository, pull)
         why = landing.words if landing.commit else ""
         fields |= {"commit": landing.commit, "reverted": landing.revert, "why": why}
+        fields |= {} if is_open else {"state": landing.fate.value, "into": landing.elsewhere}
     return fields
 
 
-def _ended(github: GitHub, subject: PollSubject, pull: PullState) -> dict[str, object]:
-    """Return the fields of a pull request that has ended."""
-    landing = judge_landing(github, subject.repository, pull)
-    return {
-        "state": landing.fate.value,
-        "commit": landing.commit,
-        "reverted": landing.revert,
-        "into": landing.elsewhere,
-        "why": landing.words if landing.commit else "",
-    }
-
-
-#: Our words for GitHub's merge states; `mergeable` tells of a conflict.
+#: Our words for GitHub's states of mergeability and of a merge.
+_MERGEABLE: Final = {"mergeable": "yes", "conflicting": "no"}
 _MERGE_STATES: Final = {
     "clean": "ready",
     "has_hooks": "ready",

@@ -188,14 +188,10 @@ def check_duplicates(case: GateCase) -> Observation:
     if pull := case.patch.spec.pull:
         return RuleCode.SOMEBODY_ELSES(pull=pull)
     look = case.candidates()
-    known = {candidate.reference.lower() for candidate in look.candidates}
-    different = case.patch.spec.contribution.different
-    strays = tuple(reference for reference in different if reference.lower() not in known)
     looked: dict[str, Fact] = {
         "found": look.seen,
         "days": look.days,
         "looked_into": look.looked_into,
-        "strays": f"; {', '.join(strays)} in `different` answers nothing now" if strays else "",
     }
     live = [candidate for candidate in answered(case) if candidate.state != "closed"]
     if not live:
@@ -297,10 +293,9 @@ def check_title(case: GateCase) -> Observation:
     """Check that the title matches the upstream's pattern."""
     title, pattern = case.patch.spec.title, case.rules.title
     usual = case.rules.title_hint
-    if pattern:
-        code = RuleCode.TITLE if re.search(pattern, title) else RuleCode.OTHER_TITLE
-    else:
-        code = RuleCode.USUAL_TITLE if usual else RuleCode.ANY_TITLE
+    if not pattern:
+        return RuleCode.ANY_TITLE(title=title, usual=usual or "any")
+    code = RuleCode.TITLE if re.search(pattern, title) else RuleCode.OTHER_TITLE
     return code(title=title, usual=usual or pattern)
 
 
@@ -358,9 +353,7 @@ def check_issue(case: GateCase) -> Observation | None:
     """Check that an open issue is linked, if the upstream needs an issue."""
     named = case.patch.spec.contribution.issue
     if not named:
-        if case.rules.issue != "required":
-            return None
-        return RuleCode.NO_ISSUE_YET() if case.rules.issue_first else RuleCode.NO_ISSUE()
+        return RuleCode.NO_ISSUE() if case.rules.issue == "required" else None
     repository, _, number = named.partition("#")
     try:
         issue = case.ask(lambda github: github.issue(repository, int(number)).complete())
@@ -478,8 +471,8 @@ def check_speed(case: GateCase) -> Observation | None:
     timed = case.body.timed
     if matching := tuple(target for target in timed if target.startswith("gfx") or not amd):
         return RuleCode.TIMED(targets=matching)
-    code = RuleCode.TIMED_ELSEWHERE if timed else RuleCode.NOT_TIMED
-    return code(place="an AMD GPU" if amd else "a GPU", targets=timed)
+    place = "an AMD GPU" if amd else "a GPU"
+    return RuleCode.NOT_TIMED(place=place, targets=timed or "no GPU")
 
 
 def check_end_to_end(case: GateCase) -> Observation | None:
@@ -617,7 +610,7 @@ def check_own_pr(case: GateCase) -> Observation:
     except NotAskedError:
         if known.state != "merged":
             raise
-        return RuleCode.MERGED(pull=known.reference)
+        return RuleCode.LANDED(pull=known.reference, why="merged")
     if landing is None:
         return _behind(case)
     branch, pull, why = branch_of(case.patch), known.reference, landing.words

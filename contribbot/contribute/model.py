@@ -361,7 +361,6 @@ class Rules(Model):
     title_hint: Line | Literal[""] = ""
     sign_off: bool = False
     issue: Literal["required", "optional"] = "optional"
-    issue_first: bool = False
     tests: TreePaths = ()
     require: RequiredTargets = ()
     targets: RequiredTargets = ()

@@ -74,9 +74,9 @@ class RuleCode(enum.Enum):
     NO_TEXT_YET = PERSON, "not known before the text can be made"
 
     SOMEBODY_ELSES = FAILED, "it is {pull}, somebody else's", "contribbot body {patch} --comment"
-    NO_DUPLICATE = PASSED, f"none: {_LOOK}{{strays}}"
-    ANSWERED = PASSED, f"each of {{count}} is answered in [contribution]: {_LOOK}{{strays}}"
-    DUPLICATES = (FAILED, f"{{count}} without an answer: {{some}}: {_LOOK}{{strays}}", _DIFFERENT)
+    NO_DUPLICATE = PASSED, f"none: {_LOOK}"
+    ANSWERED = PASSED, f"each of {{count}} is answered in [contribution]: {_LOOK}"
+    DUPLICATES = (FAILED, f"{{count}} without an answer: {{some}}: {_LOOK}", _DIFFERENT)
 
     NOT_TURNED_DOWN = PASSED, "none was closed without being merged, of any age"
     TURNED_DOWN_ANSWERED = PASSED, "each of {count} is answered in [contribution]"
@@ -93,8 +93,7 @@ class RuleCode(enum.Enum):
     MAYBE_EXPIRED = PERSON, "{conditions}", f"if that has come: {_NOWHERE}"
 
     TITLE = PASSED, "{title}"
-    ANY_TITLE = PASSED, "{title} (the upstream has no pattern)"
-    USUAL_TITLE = PASSED, "{title} (the upstream has no pattern; usual: {usual})"
+    ANY_TITLE = PASSED, "{title} (the upstream has no pattern; usual: {usual})"
     OTHER_TITLE = FAILED, "{title}: not in the form {usual}", "change `title` in patch.toml"
 
     SIGNED_BY_NO_PERSON = FAILED, "signed off by nobody: {why}", f"{_SIGN} --reset-author"
@@ -108,11 +107,10 @@ class RuleCode(enum.Enum):
     )
     TRAILERS = PASSED, "in {commits}: {trailers}"
 
-    NO_ISSUE = (FAILED, "the upstream wants a linked issue, and none is named", _NAME_IT)
-    NO_ISSUE_YET = (
+    NO_ISSUE = (
         FAILED,
         "the upstream wants a linked issue, and none is named",
-        f"open one (`contribbot body {{patch}}` has the text), and {_NAME_IT}",
+        f"open one (`contribbot body {{patch}}` has the text) or find one, and {_NAME_IT}",
     )
     ISSUE_ABSENT = FAILED, "there is no {issue}", f"correct `issue` in {_TABLE}"
     ISSUE_MOVED = FAILED, "{issue} is {place} now", f"correct `issue` in {_TABLE}"
@@ -176,12 +174,7 @@ class RuleCode(enum.Enum):
     TIMED = PASSED, "measured on {targets}"
     NOT_TIMED = (
         FAILED,
-        "the title promises speed on {place}: not measured",
-        f"a [[bench]] there (docs/bench.md): {_VERIFY}; or another title",
-    )
-    TIMED_ELSEWHERE = (
-        FAILED,
-        "the title promises speed on {place}: measured on {targets} alone",
+        "the title promises speed on {place}: measured on {targets}",
         f"a [[bench]] there (docs/bench.md): {_VERIFY}; or another title",
     )
     END_TO_END = PASSED, "{said}"
@@ -241,7 +234,6 @@ class RuleCode(enum.Enum):
     FEW_OPEN = PASSED, "{login} has {count} open, {most} at most"
 
     NONE_OPENED = PASSED, "none was opened yet"
-    MERGED = FAILED, "{pull} was merged", _RETIRE
     LANDED = FAILED, "{pull}: {why}", _RETIRE
     REOPENED = PASSED, "{pull}: {why}; open-pr opens another from {branch}"
     CLOSED = (

@@ -169,24 +169,6 @@ def test_without_an_answer_it_blocks_and_an_answer_is_written_where_people_write
     assert "swaps" not in toml_of(table).read_text()
 
 
-STRANGER = "example/toy#99=It is about circles, and this is not."
-
-
-def test_an_answer_to_what_is_a_candidate_no_more_is_said_to_answer_nothing(table: Table) -> None:
-    # Nobody has looked yet, so nobody can say that it is no candidate.
-    done = table.run("gate", "area", "--offline", "--different", STRANGER)
-    assert done.code == 0
-    row = table.row("duplicates")
-    assert row.state == "passed"
-    assert "example/toy#99 in `different` answers nothing now" in row.seen
-    table.pull("beside", BESIDE, title="Multiply")
-    later = table.gate(now=NOW + timedelta(hours=2))
-    row = table.row("duplicates", later)
-    assert row.state == "failed"
-    assert "1 without an answer: example/toy#2" in row.seen
-    assert "example/toy#99 in `different` answers nothing now" in row.seen
-
-
 @pytest.mark.parametrize(
     ("given", "match"),
     [
