@@ -217,10 +217,8 @@ class BareRepository:
     def add_blob(self, content: bytes) -> str:
         return self._store("blob", content)
 
-    def entries(self, tree: str, *, recursive: bool = False) -> list[Entry]:
-        """Return the rows of a tree; recursively with the folders themselves, as GitHub does."""
-        flags = ["-r", "-t"] if recursive else []
-        rows = self.git("ls-tree", "-z", "--full-tree", *flags, tree).decode().split("\0")
+    def entries(self, tree: str) -> list[Entry]:
+        rows = self.git("ls-tree", "-z", "--full-tree", tree).decode().split("\0")
         found = (re.fullmatch(r"(?s)(\d+) (\w+) (\w+)\t(.*)", row) for row in rows if row)
         return [Entry(*match.groups()) for match in found if match]
 

@@ -140,18 +140,20 @@ def get_blob(request: Request) -> Json:
     return {"sha": sha, "content": _wrapped(repository.git.blob(sha)), "encoding": "base64"}
 
 
-def _tree(repository: Repository, sha: str, *, recursive: bool) -> Json:
-    rows = repository.git.entries(sha, recursive=recursive)
-    truncated = recursive and repository.truncate_trees
-    return {"sha": sha, "truncated": truncated, "tree": [
-        {"path": row.path, "mode": row.mode, "type": row.kind, "sha": row.sha}
-        for row in (rows[: len(rows) // 2] if truncated else rows)
-    ]}  # fmt: skip
+def _tree(repository: Repository, sha: str) -> Json:
+    return {
+        "sha": sha,
+        "truncated": False,
+        "tree": [
+            {"path": row.path, "mode": row.mode, "type": row.kind, "sha": row.sha}
+            for row in repository.git.entries(sha)
+        ],
+    }
 
 
-@Route("GET", f"{_GIT}/trees/{{tree_sha}}", "GitTree", query=("recursive",))
-def get_tree(request: Request) -> Json:
-    return _tree(*_object(request, "tree", "tree_sha"), recursive="recursive" in request.query)
+Route("GET", f"{_GIT}/trees/{{tree_sha}}", "GitTree")(
+    lambda it: _tree(*_object(it, "tree", "tree_sha"))
+)
 
 
 @Route("POST", f"{_GIT}/trees", "GitTree")
@@ -172,7 +174,7 @@ def add_tree(request: Request) -> Json:
         made = git.add_tree(str(base) if base else None, rows)
     except GitRefusedError:
         raise GitHubFault(422, "GitRPC::BadObjectState") from None
-    return _tree(repository, made, recursive=False)
+    return _tree(repository, made)
 
 
 @Route("GET", f"{_GIT}/commits/{{commit_sha}}", "GitCommit")

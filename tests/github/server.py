@@ -7,7 +7,6 @@ thread; `HangUpError` out of one resets the connection.
 
 from __future__ import annotations
 
-import hashlib
 import http.server
 import importlib
 import itertools
@@ -142,9 +141,6 @@ class _Connection(http.server.BaseHTTPRequestHandler):
         answer.headers.setdefault("Content-Type", "application/json; charset=utf-8")
         for name, value in answer.headers.items():
             self.send_header(name, value)
-        if answer.status == 200 and self.command == "GET":
-            # Of the body alone: a page that becomes full has another Link and the same ETag.
-            self.send_header("ETag", f'W/"{hashlib.sha256(body).hexdigest()}"')
         if answer.status not in {204, 304}:
             self.send_header("Content-Length", str(len(body)))
         sent = body if answer.cut is None else body[: answer.cut]

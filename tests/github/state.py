@@ -190,7 +190,6 @@ class Repository:
     protected_by: list[str] = field(default_factory=list)
     ruled_by: list[str] = field(default_factory=list)
     requires_review: bool = False
-    truncate_trees: bool = False  # a recursive tree answers as if it were too large
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property

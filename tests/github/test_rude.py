@@ -108,6 +108,15 @@ def test_a_download_that_leads_nowhere_ends(head: str, words: str) -> None:
     assert caught.value.hint
 
 
+def test_what_is_no_repository_is_not_asked_for(world: World) -> None:
+    with client(world.github, world.ada.tokens[0].text) as ours:
+        assert (ours.me, ours.me) == ("ada", "ada")
+        for odd in ("tool", "org/tool/x", "../user", "org/", "org/.."):
+            with pytest.raises(GitHubError, match="not a repository"):
+                ours.repository(odd)
+    assert len(world.github.requests) == 1
+
+
 def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
