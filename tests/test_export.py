@@ -102,8 +102,3 @@ def test_patches_of_several_pins_and_one_without_commits(stack: Toy) -> None:
 def test_a_mail_without_its_first_line_gets_one() -> None:
     mail = b"From: A <a@b.c>\nDate: now\nSubject: x\n\n---\n\ndiff --git a/x b/x\n"
     assert mbox([PatchFile("0001-x.patch", mail)]).endswith(b"2001\n" + mail)
-
-
-def test_where_an_export_cannot_go(stack: Toy) -> None:
-    ran = contribbot(stack.queue, "queue", "export", "-o", "patches")
-    assert (ran.code, ran.err) == (2, "contribbot: patches: a folder; name a file\n")
