@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from contribbot.testing import import_file
 
-_own = import_file(
+own = import_file(
     "op_tests/triton_tests/attention/test_mha_v3.py",
     real=["aiter.ops.triton", "aiter.jit.utils.torch_guard"],
 )
-test_flash_attn_kvcache_unused_rows = _own.test_flash_attn_kvcache_unused_rows
+test_flash_attn_kvcache_unused_rows = own.test_flash_attn_kvcache_unused_rows
