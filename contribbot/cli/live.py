@@ -22,7 +22,6 @@ from contribbot.cli.outcomes import outcome_blocks
 from contribbot.cli.refusal import echo
 from contribbot.cli.render import Block, is_watched, lines_of, width
 from contribbot.errors import check_stopping
-from contribbot.machine.machine import PackageChange
 from contribbot.model.evidence import BEHAVIOUR, HOST_TARGETS, StageResult
 
 
@@ -89,14 +88,6 @@ class Lines:
                 if (owner, unit) == (patch, [label, target]):
                     name = _name(patch, stage, target, label)
                     self._progress.update(task, description=f"{name}: {runs}")
-
-    def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
-        """Print why a cached outcome is not used, so that the check runs again."""
-        name = _name(patch, result.stage, result.target, result.label)
-        now = change.now or ("not installed" if change.before else "installed")
-        was = f", and was {change.before}" if change.before else ""
-        why = f"{change.name} is {now}{was}" if change.name else "an installed package is another"
-        echo(f"{name}: repeated: {why}", stderr=True)
 
     def ended(self, patch: str, result: StageResult) -> None:
         """Keep an outcome until the patch is finished; in a pipe, also print a line at once."""

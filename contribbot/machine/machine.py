@@ -19,7 +19,7 @@ import sys
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, ValidationError
@@ -261,14 +261,6 @@ def versions(modules: Iterable[str]) -> dict[str, str]:
     }
 
 
-class PackageChange(NamedTuple):
-    """A package whose version has changed; an empty version: not installed, or unknown."""
-
-    name: str
-    before: str
-    now: str
-
-
 class Packages(Model):
     """The installed packages on which an outcome depends."""
 
@@ -276,21 +268,20 @@ class Packages(Model):
     absent: Many[str] = ()  # modules that an import did not find
     installed: str = ""  # the digest of all packages, if the imported packages are unknown
 
-    def change(self) -> PackageChange | None:
-        """Return the first difference from the packages installed now; None: no difference."""
-        for name, before in self.versions.items():
+    @property
+    def current(self) -> bool:
+        """Whether the packages that are installed now are the same."""
+        for name, version in self.versions.items():
             try:
-                now = importlib.metadata.version(name)
+                if importlib.metadata.version(name) != version:
+                    return False
             except importlib.metadata.PackageNotFoundError:
-                now = ""
-            if now != before:
-                return PackageChange(name, before, now)
+                return False
         for name in self.absent:
             with contextlib.suppress(ImportError, ValueError):
                 if importlib.util.find_spec(name):
-                    return PackageChange(name, "", "")
-        differ = self.installed and self.installed != installed_digest()
-        return PackageChange("", "", "") if differ else None
+                    return False
+        return not self.installed or self.installed == installed_digest()
 
 
 def imported_packages(

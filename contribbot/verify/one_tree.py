@@ -231,7 +231,7 @@ class _DownloadsAlone:
     def started(self, *_args: object, **_named: object) -> None:
         """Ignore an event of a stage."""
 
-    step = repeated = ended = finished = started
+    step = ended = finished = started
 
     def download(self) -> Progress:
         """Return the progress display of downloads."""

@@ -36,7 +36,6 @@ from contribbot.files import (
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import open_store
 from contribbot.machine.machine import (
-    PackageChange,
     Packages,
     actions_run,
     job_container,
@@ -167,9 +166,6 @@ class Watcher(Protocol):
     def step(self, patch: str, target: str, label: str, runs: str) -> None:
         """Note which runs of a check begin."""
 
-    def repeated(self, patch: str, result: StageResult, change: PackageChange) -> None:
-        """Note that a cached outcome is invalid, because a package has changed."""
-
     def ended(self, patch: str, result: StageResult) -> None:
         """Note the outcome of a unit."""
 
@@ -244,7 +240,7 @@ class Run:
             finding = Finding(Outcome.UNAVAILABLE, unit.missing, runner_fault=fault)
             return _result(kind, unit, finding, 0.0)
         key = None if unit.inputs is None else self.cache.key(stage, unit.target, unit.inputs)
-        if remembered := self._remembered(job, unit, key):
+        if remembered := self._remembered(unit, key):
             return remembered.result
         self.watcher.started(job.patch.name, stage, unit.target, unit.label)
         started = time.monotonic()
@@ -252,7 +248,7 @@ class Run:
         try:
             if made := unit.product():
                 product = self.cache.key(stage, unit.target, made)
-            if key is not None and (remembered := self._remembered(job, unit, product)):
+            if key is not None and (remembered := self._remembered(unit, product)):
                 self.cache.put(key, remembered)
                 return remembered.result
             finding = unit.work()
@@ -264,16 +260,13 @@ class Run:
             self.cache.put(each, CachedOutcome(result, finding.packages))
         return result
 
-    def _remembered(self, job: Job, unit: Unit, key: str | None) -> CachedOutcome | None:
+    def _remembered(self, unit: Unit, key: str | None) -> CachedOutcome | None:
         if key is None or self.options.force:
             return None
         remembered = self.cache.get(key)
         if remembered is None or not unit.usable(remembered.result):
             return None
-        if change := remembered.packages.change():
-            self.watcher.repeated(job.patch.name, remembered.result, change)
-            return None
-        return remembered
+        return remembered if remembered.packages.current else None
 
 
 @contextlib.contextmanager

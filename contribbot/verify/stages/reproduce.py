@@ -392,7 +392,7 @@ class _Places:
         with contextlib.suppress(OSError, ValidationError):
             run, packages = _RUN_AHEAD.validate_json(file.read_bytes())
             file.unlink()
-            if not self.job.force and packages.change() is None:
+            if not self.job.force and packages.current:
                 return run
         return self.run(side)
 
