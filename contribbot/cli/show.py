@@ -10,24 +10,15 @@ from pydantic import Field
 
 from contribbot.cli.command import PatchArgument, Reply, command, open_patch, open_queue
 from contribbot.cli.render import Block, StateText, Table, indented, pairs, summary_of
-from contribbot.errors import ContribbotError
 from contribbot.model.base import Model
 from contribbot.model.checks import Check, Numerics
 from contribbot.model.evidence import RAN, Verdict
-from contribbot.model.patch import Patch, PatchSpec
+from contribbot.model.patch import PatchSpec
 from contribbot.queue import history
 from contribbot.queue.history import Refutation, pull_request_words, superseded_words
 from contribbot.queue.load import Queue
-from contribbot.verify.evidence import Record, State, read_records, refutations
+from contribbot.verify.evidence import State, read_records, refutations
 from contribbot.verify.verdict import proves, refuted_words
-
-
-@command("show rmsnorm")
-def show(patch: PatchArgument) -> Reply:
-    """Show what a patch is for, what it touches and what proves it."""
-    queue, name = open_patch(patch)
-    view = PatchView.of(queue, queue.patch(name))
-    return Reply(view, patch_blocks(view))
 
 
 class PatchView(Model):
@@ -40,17 +31,21 @@ class PatchView(Model):
     spec: PatchSpec
     superseded: str = Field(default="", exclude_if=operator.not_)
 
-    @classmethod
-    def of(cls, queue: Queue, patch: Patch) -> PatchView:
-        """Return the view of a patch."""
-        return cls(
-            patch=patch.name,
-            repository=patch.upstream.repository,
-            patch_sha256=patch.digest,
-            patch_files=tuple(file.name for file in patch.files),
-            spec=patch.spec.model_copy(update={"files": patch.paths}),
-            superseded=superseded_words(queue, patch.name),
-        )
+
+@command("show rmsnorm")
+def show(patch: PatchArgument) -> Reply:
+    """Show what a patch is for, what it touches and what proves it."""
+    queue, name = open_patch(patch)
+    opened = queue.patch(name)
+    view = PatchView(
+        patch=name,
+        repository=opened.upstream.repository,
+        patch_sha256=opened.digest,
+        patch_files=tuple(file.name for file in opened.files),
+        spec=opened.spec.model_copy(update={"files": opened.paths}),
+        superseded=superseded_words(queue, name),
+    )
+    return Reply(view, patch_blocks(view))
 
 
 def patch_blocks(view: PatchView) -> list[Block]:
@@ -108,13 +103,6 @@ def _runs(stated: Sequence[Check | Numerics]) -> list[str]:
     return [f"{run.name}: {run.expect}, needs {', '.join(run.requires)}" for run in stated]
 
 
-@command("queue list --json")
-def list_patches() -> Reply:
-    """List the patches in the queue's order."""
-    listed = PatchList.of(open_queue())
-    return Reply(listed, list_blocks(listed))
-
-
 class ListedPatch(Model):
     """A patch in the list of `queue list`."""
 
@@ -142,72 +130,14 @@ class PatchList(Model):
 
     patches: tuple[ListedPatch, ...]
     pins: tuple[str, ...]
-    #: Why no verdict is known: a file of the queue cannot be read.
-    unread: str = Field(default="", exclude_if=operator.not_)
-
-    @classmethod
-    def of(cls, queue: Queue) -> PatchList:
-        """Return the list of a queue's patches."""
-        unread, patches = "", []
-        for name in queue.own:
-            spec = queue.specs[name]
-            verdict, pull_request, targets = "not known", "", tuple[str, ...]()
-            refuted: tuple[Refutation, ...] = ()
-            try:
-                queue.patch(name)  # raises if a file of the patch cannot be read
-                records = read_records(queue, queue.evidence, name)
-                refuted = refutations(queue, name, records)
-                targets = proved_targets(records)
-                verdict = str(Verdict.REFUTED) if refuted else verdict_of(records)
-                pull_request = pull_request_words(history.read(queue.folder, name))
-            except ContribbotError as error:
-                unread = error.message
-            patches.append(
-                ListedPatch(
-                    patch=name,
-                    commits=len(list((queue.folder / "patches" / name).glob("*.patch"))),
-                    **spec.model_dump(include={"upstream", "pin", "depends_on", "title"}),
-                    unproved=spec.unproved,
-                    verdict=verdict,
-                    targets=targets,
-                    refuted=refuted,
-                    pull_request=pull_request,
-                    superseded=superseded_words(queue, name),
-                    turned_down=bool(spec.turned_down),
-                )
-            )
-        pins = tuple(pin.title for pin in queue.spec.pins)
-        return cls(pins=pins, patches=tuple(patches), unread=unread)
 
 
-_VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
-
-
-def verdict_of(records: Sequence[Record]) -> str:
-    """Return the verdict of the fresh records of a patch."""
-    found = {
-        record.statement.predicate.contribbot.verdict
-        for record in records
-        if record.state is State.FRESH and record.statement
-    }
-    return next((str(verdict) for verdict in _VERDICTS if verdict in found), "no fresh record")
-
-
-def proved_targets(records: Sequence[Record]) -> tuple[str, ...]:
-    """Return the targets that fresh records prove, named as `--require` names targets."""
-    proofs = (
-        row
-        for record in records
-        if record.state is State.FRESH and record.statement
-        for row in record.statement.predicate.contribbot.stages
-        if proves(row)
-    )
-    names = (row.target if row.stage in RAN else f"{row.stage}:{row.target}" for row in proofs)
-    return tuple(dict.fromkeys(name.removesuffix(":any") for name in names))
-
-
-def list_blocks(listed: PatchList) -> list[Block]:
-    """Return a row for each patch: place, name, verdict and targets, pull request, title."""
+@command("queue list --json")
+def list_patches() -> Reply:
+    """List the patches in the queue's order."""
+    queue = open_queue()
+    patches = tuple(_listed(queue, name) for name in queue.own)
+    listed = PatchList(patches=patches, pins=tuple(pin.title for pin in queue.spec.pins))
     rows = [
         (
             str(place),
@@ -216,17 +146,44 @@ def list_blocks(listed: PatchList) -> list[Block]:
             patch.pull_request.partition("#")[2],
             patch.title,
         )
-        for place, patch in enumerate(listed.patches, start=1)
+        for place, patch in enumerate(patches, start=1)
     ]
-    pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
-    if not rows:
-        return [f"the queue is empty{pins}"]
     head = ("", "patch", "verdict", "pull request", "title")
-    unread = [f"no verdict is known: {listed.unread}"] if listed.unread else []
-    return [Table(rows, head, cut=True), *unread]
+    pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
+    return Reply(listed, [Table(rows, head, cut=True) if rows else f"the queue is empty{pins}"])
+
+
+def _listed(queue: Queue, name: str) -> ListedPatch:
+    """Return a patch as listed, with the verdict and the proved targets of its fresh records."""
+    patch, records = queue.patch(name), read_records(queue, queue.evidence, name)
+    fresh = [
+        record.statement.predicate.contribbot
+        for record in records
+        if record.state is State.FRESH and record.statement
+    ]
+    refuted = refutations(queue, name, records)
+    verdicts = {Verdict.REFUTED} if refuted else {details.verdict for details in fresh}
+    proofs = (row for details in fresh for row in details.stages if proves(row))
+    targets = (row.target if row.stage in RAN else f"{row.stage}:{row.target}" for row in proofs)
+    return ListedPatch(
+        patch=name,
+        commits=len(patch.files),
+        **patch.spec.model_dump(include={"upstream", "pin", "depends_on", "title"}),
+        unproved=patch.spec.unproved,
+        verdict=next((str(each) for each in _VERDICTS if each in verdicts), "no fresh record"),
+        targets=tuple(dict.fromkeys(target.removesuffix(":any") for target in targets)),
+        refuted=refuted,
+        pull_request=pull_request_words(history.read(queue.folder, name)),
+        superseded=superseded_words(queue, name),
+        turned_down=bool(patch.spec.turned_down),
+    )
+
+
+_VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
 
 
 def _state(patch: ListedPatch) -> str:
+    """Return why a patch is not to be proposed or proved, or else its verdict and targets."""
     where = summary_of(patch.targets)
     known = (
         "turned down" if patch.turned_down else "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 import hashlib
 import os
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -132,7 +130,7 @@ def put_under_act(toy: Toy, home: Path) -> Act:
 
 @functools.cache
 def build_wheel(folder: Path) -> Path:
-    """Build contribbot's own wheel, as a user gets it."""
+    """Build contribbot's own wheel, which finds all that it needs where this Python has it."""
     source = folder / "source"
     shutil.copytree(
         ROOT / "contribbot", source / "contribbot", ignore=shutil.ignore_patterns("__pycache__")
@@ -145,38 +143,14 @@ def build_wheel(folder: Path) -> Path:
         cwd=source, check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     (wheel,) = folder.glob("contribbot-*.whl")
-    return wheel
-
-
-def _dependencies(folder: Path) -> Path:
-    """Make a wheel that stands for all that contribbot needs: it says where that is installed."""
-    name, purelib = "contribbot_needs", sysconfig.get_paths()["purelib"]
-    info = f"{name}-1.dist-info"
-    content = {
-        f"{name}.pth": f"{purelib}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\n"
-        "Tag: py3-none-any\n",
-    }
-    wheel = folder / f"{name}-1-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        rows = []
-        for path, text in content.items():
-            archive.writestr(path, text)
-            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
-            rows.append(f"{path},sha256={digest.decode()},{len(text)}")
-        archive.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,", ""]))
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("contribbot_needs.pth", f"{sysconfig.get_paths()['purelib']}\n")
     return wheel
 
 
 def requirements(folder: Path) -> str:
     """Return a pinned requirement with which pip installs this contribbot, and fetches nothing."""
     folder.mkdir(parents=True, exist_ok=True)
-    wheels: Sequence[tuple[str, Path]] = [
-        ("contribbot", build_wheel(folder)), ("contribbot-needs", _dependencies(folder)),
-    ]  # fmt: skip
-    return "".join(
-        f"{name} @ {wheel.as_uri()} \\\n"
-        f"    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
-        for name, wheel in wheels
-    )
+    wheel = build_wheel(folder)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return f"contribbot @ {wheel.as_uri()} \\\n    --hash=sha256:{digest}\n"
