@@ -29,7 +29,7 @@ from contribbot.verify.verdict import too_noisy, verdict_rest
 def show(patch: PatchArgument) -> Reply:
     """Show the records of a patch: what was seen, where and when, and what is open."""
     queue, name = open_patch(patch)
-    listed = RecordList.of(queue, read_records(queue, queue.evidence, name))
+    listed = _listed(queue, read_records(queue, queue.evidence, name))
     return Reply(listed, show_blocks(name, listed))
 
 
@@ -40,7 +40,7 @@ def check() -> Reply:
     local = read_records(queue, queue.evidence)
     records = [compare_with_remote(queue, record) for record in local]
     records += removed_records(queue, local)
-    listed = RecordList.of(queue, records)
+    listed = _listed(queue, records)
     good = {record.state for record in records} <= {State.FRESH, State.RETIRED}
     return Reply(listed, check_blocks(listed), 0 if good and not listed.missing else 1)
 
@@ -82,41 +82,31 @@ class RecordList(Model):
     records: tuple[RecordView, ...]
     missing: tuple[str, ...]
 
-    @classmethod
-    def of(cls, queue: Queue, records: Sequence[Record]) -> RecordList:
-        """Return the list of records, each with its path in the queue."""
-        views = []
-        for record in records:
-            path = record.path
-            if path.is_relative_to(queue.folder):
-                path = path.relative_to(queue.folder)
-            # Write bytes of a name that are not UTF-8 as escapes.
-            file = str(path).encode("utf-8", "backslashreplace").decode()
-            views.append(
-                RecordView(
-                    file=file, state=str(record.state), why=record.why, statement=record.statement
-                )
-            )
-        return cls(records=tuple(views), missing=tuple(missing(queue, [*records])))
+
+def _listed(queue: Queue, records: Sequence[Record]) -> RecordList:
+    """Return the list of records, each with its path in the queue."""
+    views = []
+    for record in records:
+        path, folder = record.path, queue.folder
+        path = path.relative_to(folder) if path.is_relative_to(folder) else path
+        # Write bytes of a name that are not UTF-8 as escapes.
+        file, state = str(path).encode("utf-8", "backslashreplace").decode(), str(record.state)
+        views.append(RecordView(file=file, state=state, why=record.why, statement=record.statement))
+    return RecordList(records=tuple(views), missing=tuple(missing(queue, [*records])))
 
 
 def check_blocks(listed: RecordList) -> list[Block]:
     """Return a row for each record, and for each patch without a fresh record."""
-    rows = [
-        (StateText(record.state), f"{record.file}: {record.why}{_shortfall(record)}")
-        for record in listed.records
-    ]
+    rows = []
+    for record in listed.records:
+        details = record.statement.predicate.contribbot if record.statement else None
+        why = record.why
+        if record.state == State.FRESH and details and details.verdict is Verdict.INCOMPLETE:
+            rest = verdict_rest(PatchReport.of_record(details), where="there")
+            why = f"{why}; {rest.removeprefix(': ')}"
+        rows.append((StateText(record.state), f"{record.file}: {why}"))
     rows += [(StateText("missing"), f"{name}: no fresh record") for name in listed.missing]
     return [Table(rows, ("state", "record"))] if rows else ["no records"]
-
-
-def _shortfall(record: RecordView) -> str:
-    """Return why a fresh record proves nothing; empty for any other record."""
-    details = record.statement.predicate.contribbot if record.statement else None
-    if record.state != State.FRESH or details is None or details.verdict != Verdict.INCOMPLETE:
-        return ""
-    why = verdict_rest(PatchReport.of_record(details), where="there")
-    return f"; {why.removeprefix(': ')}"
 
 
 def show_blocks(patch: str, listed: RecordList) -> list[Block]:

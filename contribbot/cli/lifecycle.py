@@ -56,6 +56,18 @@ def rebase(
     return cli.Reply(plan, (*plan_blocks(plan), *rebasing.closing(plan)), int(not good))
 
 
+def plan_blocks(plan: RebasePlan) -> list[Block]:
+    """Return the fate of each patch in a plan, with the three sides of every conflict."""
+    rows = [(row.patch, f"{row.decision} ({row.text})", row.why) for row in plan.patches]
+    blocks: list[Block] = [f"{plan.upstream} {plan.old} -> {plan.new}", Table(rows)]
+    for patch in plan.patches:
+        if patch.behaviour is not None and patch.behaviour.why != patch.why:
+            blocks.append(f"{patch.patch}: without it there: {patch.behaviour.why}")
+        blocks += [f"{patch.patch}:"] if patch.conflicts else []
+        blocks += indented(conflict_blocks(patch.conflicts, "the release"))
+    return blocks
+
+
 @cli.command("bisect rmsnorm v0.5.10 v0.5.12")
 def bisect(
     patch: cli.PatchArgument,
@@ -75,6 +87,11 @@ def bisect(
     """Find the first release that breaks a patch, or that makes it unnecessary."""
     queue, name = cli.open_patch(patch)
     question: Question = "unneeded" if unneeded else "breaks"
+
+    def say(step: Step) -> None:
+        what = "upstream already" if step.taken else _STEPS[question].get(step.says, "skipped")
+        lines.say(f"{step.at}: {what}{f' ({step.why})' if step.why else ''}")
+
     with cli.live_lines() as lines:
         bisection = search(
             queue,
@@ -83,7 +100,7 @@ def bisect(
             question=question,
             options=Options(),
             watcher=lines,
-            heard=lambda step: lines.say(step_line(step, question=question)),
+            heard=say,
         )
     return cli.Reply(bisection, bisection_lines(bisection), int(not bisection.first))
 
@@ -96,24 +113,6 @@ _FIRSTS: Final[dict[Question, str]] = {
     "breaks": "the first at which its text does not apply",
     "unneeded": "the first at which it is not needed",
 }
-
-
-def plan_blocks(plan: RebasePlan) -> list[Block]:
-    """Return the fate of each patch in a plan, with the three sides of every conflict."""
-    rows = [(row.patch, f"{row.decision} ({row.text})", row.why) for row in plan.patches]
-    blocks: list[Block] = [f"{plan.upstream} {plan.old} -> {plan.new}", Table(rows)]
-    for patch in plan.patches:
-        if patch.behaviour is not None and patch.behaviour.why != patch.why:
-            blocks.append(f"{patch.patch}: without it there: {patch.behaviour.why}")
-        blocks += [f"{patch.patch}:"] if patch.conflicts else []
-        blocks += indented(conflict_blocks(patch.conflicts, "the release"))
-    return blocks
-
-
-def step_line(step: Step, *, question: Question) -> str:
-    """Return a step of a bisection in one line."""
-    what = "upstream already" if step.taken else _STEPS[question].get(step.says, "skipped")
-    return f"{step.at}: {what}{f' ({step.why})' if step.why else ''}"
 
 
 def bisection_lines(bisection: Bisection) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from contribbot.cli.render import Block, Code, conflict_blocks, count
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.queue.exchange import Imported, import_sources, pull_in
-from contribbot.queue.new import AddedPin, BegunQueue, Draft, Wish, add_pin, create, init_queue
+from contribbot.queue.new import BegunQueue, Draft, Wish, add_pin, create, init_queue
 
 
 @cli.command("init my-queue")
@@ -47,19 +48,12 @@ def pin_add(
     queue = cli.open_queue()
     with cli.live_lines() as lines:
         added = add_pin(queue, upstream, release, progress=lines.download())
-    return cli.Reply(added, pin_lines(added))
-
-
-def pin_lines(added: AddedPin) -> list[Block]:
-    """Return lines on a new pin: the release, the file, its place and its digest."""
-    lines: list[Block] = [f"{added.upstream} {added.tag}: pinned in patches/queue.toml"]
-    if added.file:
-        lines += [
-            f"  file    {added.file}",
-            f"  from    {added.place}",
-            f"  sha256  {added.sha256}",
-        ]
-    return [*lines, f"  begin a patch: contribbot new NAME --title T --pin {added.tag}"]
+    rows: list[Block] = [f"{added.upstream} {added.tag}: pinned in patches/queue.toml"]
+    facts = (("file", added.file), ("from", added.place), ("sha256", added.sha256))
+    rows += [f"  {title:<6}  {fact}" for title, fact in facts if added.file]
+    return cli.Reply(
+        added, [*rows, f"  begin a patch: contribbot new NAME --title T --pin {added.tag}"]
+    )
 
 
 _SOURCES = (
@@ -112,15 +106,13 @@ def new(
         from contribbot.cli.contribute import linked_lines  # noqa: PLC0415  start-up time
 
         linked = linked_lines(queue, wish)
-    with cli.live_lines() as lines:
-        if not source:
-            if from_finding:
-                from contribbot.sweep.new_patch import create_from  # noqa: PLC0415  start-up time
+    if from_finding:
+        from contribbot.sweep.new_patch import create_from  # noqa: PLC0415  start-up time
 
-                draft = create_from(queue, wish, from_finding)
-            else:
-                draft = create(queue, wish)
-            return cli.Reply(NewPatch.of(draft), [*new_lines(draft), *linked])
+        return _new(create_from(queue, wish, from_finding), linked)
+    if not source:
+        return _new(create(queue, wish), linked)
+    with cli.live_lines() as lines:
         online = pull_in(source)
         stdin = functools.partial(_read_pull, *online) if online else _read_stdin
         progress = lines.download()
@@ -154,28 +146,21 @@ class NewPatch(Model):
     title: str
     depends_on: tuple[str, ...]
 
-    @classmethod
-    def of(cls, draft: Draft) -> NewPatch:
-        """Return the view of a new patch."""
-        pin, below = draft.pin, draft.depends_on
-        return cls(
-            patch=draft.name,
-            upstream=pin.upstream,
-            pin=pin.tag,
-            title=draft.title,
-            depends_on=below,
-        )
 
-
-def new_lines(draft: Draft) -> list[Block]:
-    """Return lines on a new patch without commits, and the next steps."""
-    return [
-        f"{draft.name}: begun on {draft.pin.title}",
-        f"  make its commits: contribbot edit {draft.name}"
-        if not draft.reproduces
-        else f"  state in patch.toml what shows {draft.issue}, or that it is gone (pass-to-pass)",
-        *_next(draft.name),
-    ]
+def _new(draft: Draft, linked: Sequence[str]) -> cli.Reply:
+    """Return the reply on a new patch without commits, with the next steps."""
+    document = NewPatch(
+        patch=draft.name,
+        upstream=draft.pin.upstream,
+        pin=draft.pin.tag,
+        title=draft.title,
+        depends_on=draft.depends_on,
+    )
+    step = f"  make its commits: contribbot edit {draft.name}"
+    if draft.reproduces:
+        step = f"  state in patch.toml what shows {draft.issue}, or that it is gone (pass-to-pass)"
+    begun = f"{draft.name}: begun on {draft.pin.title}"
+    return cli.Reply(document, [begun, step, *_next(draft.name), *linked])
 
 
 def import_lines(done: Imported) -> list[Block]:
@@ -183,15 +168,13 @@ def import_lines(done: Imported) -> list[Block]:
     if done.conflicts:
         last = f"{done.patch}: not imported, nothing was written"
         return [*conflict_blocks(done.conflicts), last]
-    total = len(done.patch_files)
-    lines = [f"{done.patch}: {count(total, 'commit')} on {done.pin}"]
+    lines = [f"{done.patch}: {count(len(done.patch_files), 'commit')} on {done.pin}"]
     lines += [f"  {name}" for name in done.patch_files]
-    for text, rows in (
-        ("not exactly: {}", "; ".join(done.adjustments)),
-        (f"written anew, as git writes them: {{}} of {total}", f"{len(done.rewritten) or ''}"),
-        ("merged with what the pin has: {}", ", ".join(done.merged)),
-    ):
-        lines += [f"  {text.format(rows)}"] if rows else []
+    lines += [f"  not exactly: {'; '.join(done.adjustments)}"] if done.adjustments else []
+    if done.rewritten:
+        many = f"{len(done.rewritten)} of {len(done.patch_files)}"
+        lines.append(f"  written anew, as git writes them: {many}")
+    lines += [f"  merged with what the pin has: {', '.join(done.merged)}"] if done.merged else []
     check = f"patches/{done.patch}/checks/test_red.py"
     lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
     return [*lines, *_next(done.patch)]

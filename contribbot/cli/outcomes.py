@@ -167,37 +167,25 @@ def listing_blocks(result: StageResult) -> list[Block]:
     details = result.details
     if not isinstance(details, CompileDetails) or not details.table.rows:
         return []
-    head, left_out = f"{result.label} {result.target}: ", details.table.left_out
-    blocks = row_blocks(head, details.table.rows, (left_out.changed, left_out.unchanged))
-    digests = (("base", details.base.log_sha256), ("patched", details.patched.log_sha256))
-    logs = [f"{side} {digest[:16]}.log" for side, digest in digests if digest]
-    return [*blocks, *([f"listings in .contribbot/logs: {', '.join(logs)}"] if logs else [])]
-
-
-def row_blocks(
-    head: str, rows: Sequence[ListingRow], left_out: tuple[int, int] = (0, 0)
-) -> list[Block]:
-    """Return the counts of kernels by change, and a table of the worst changed kernels."""
-    more, same = left_out
+    rows, left_out = details.table.rows, details.table.left_out
     changed = [row for row in rows if row.changed]
-    left = sum(row.kernels for row in changed[_ROWS:]) + more
-    kinds = {"changed": more, _SAME: same, "new": 0, "gone": 0}
+    kinds = {"changed": left_out.changed, _SAME: left_out.unchanged, "new": 0, "gone": 0}
     for row in rows:
         kinds[_kind(row)] += row.kernels
     counts = [f"{count(many, 'kernel')} {kind}" for kind, many in kinds.items() if many]
-    blocks: list[Block] = [head + ", ".join(counts)]
+    blocks: list[Block] = [f"{result.label} {result.target}: {', '.join(counts)}"]
     if shown := changed[:_ROWS]:
         cells = [[_cell(row, column) for column in _SHOWN] for row in shown]
         moved = [any("->" in cell for cell in column) for column in zip(*cells, strict=True)]
-        moved = moved if any(moved) else [True] * len(_SHOWN)
-        table = [
-            ["", *_SHOWN.values()],
-            *([_title(row), *cells[at]] for at, row in enumerate(shown)),
-        ]
-        blocks.append(
-            Table([[*itertools.compress(row, [True, *moved])] for row in table], indent=2)
-        )
-    return [*blocks, *([f"and {left} more"] if left else [])]
+        used = [True, *(moved if any(moved) else [True] * len(_SHOWN))]
+        head = ["", *_SHOWN.values()]
+        table = [head, *([_title(row), *cells[at]] for at, row in enumerate(shown))]
+        blocks.append(Table([[*itertools.compress(row, used)] for row in table], indent=2))
+    more = sum(row.kernels for row in changed[_ROWS:]) + left_out.changed
+    digests = (("base", details.base.log_sha256), ("patched", details.patched.log_sha256))
+    logs = [f"{side} {digest[:16]}.log" for side, digest in digests if digest]
+    blocks += [f"and {more} more"] if more else []
+    return [*blocks, *([f"listings in .contribbot/logs: {', '.join(logs)}"] if logs else [])]
 
 
 def _kind(row: ListingRow) -> str:

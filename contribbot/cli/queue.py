@@ -17,9 +17,8 @@ from contribbot.files import write_named
 from contribbot.model.base import Model
 from contribbot.queue import arrange, exchange, history, worktree
 from contribbot.queue.arrange import range_diff, read_range
-from contribbot.queue.exchange import Export
 from contribbot.queue.history import Event
-from contribbot.queue.refresh import Objection, Refreshed
+from contribbot.queue.refresh import Refreshed
 from contribbot.queue.refresh import refresh as save
 from contribbot.queue.transaction import Operation, OperationList, OperationLog
 from contribbot.queue.worktree import Drift, EditedTree, LossKind
@@ -93,7 +92,9 @@ def undo(
     """
     if patch is None:
         reversal = arrange.undo(cli.queue_folder())
-        return cli.Reply(reversal, reversal_lines(reversal))
+        files = count(len(reversal.files), "file")
+        again = "`contribbot undo` again brings it back; `contribbot queue log` lists all"
+        return cli.Reply(reversal, [f"taken back: {reversal.operation} ({files})", again])
     queue, name = cli.open_patch(patch)
     number, _ = read_range(version)
     if number is None:
@@ -107,9 +108,15 @@ def undo(
     return cli.Reply(done, rows, int(bool(done.refused)))
 
 
-_DRIFTS: Final = {
+_DRIFTS: Final[dict[str, str]] = {
     Drift.BASE: "what {} stands on (its pin, or a patch below it) has changed since",
     Drift.FILES: "the files of {} were changed since, by something else than refresh",
+}
+#: Why a refresh is refused, for its name and the subject of the objection.
+_OBJECTIONS: Final[dict[str, str]] = {
+    **_DRIFTS,
+    "marks": "the commit {1} adds the marks of a conflict, as git leaves them (<<<<<<<)",
+    "conflict": "{1} depends on it, and conflicts with it now",
 }
 _LOSSES: Final = {
     LossKind.UNFINISHED: "an unfinished git {}",
@@ -117,16 +124,6 @@ _LOSSES: Final = {
     LossKind.UNTRACKED: "{} (not in git)",
     LossKind.COMMIT: "commit {}",
 }
-
-
-def objection_words(name: str, objection: Objection) -> str:
-    """Return in words why a refresh of a patch is refused."""
-    subject = objection.subject
-    if objection.code == "marks":
-        return f"the commit {subject} adds the marks of a conflict, as git leaves them (<<<<<<<)"
-    if objection.code == "conflict":
-        return f"{subject} depends on it, and conflicts with it now"
-    return _DRIFTS[objection.code].format(name)
 
 
 def edit_lines(tree: EditedTree) -> list[Block]:
@@ -163,7 +160,7 @@ def refusal_lines(done: Refreshed, last: str) -> list[Block]:
     """Return the objections to a refresh, and the patches that the refresh would break."""
     name = done.patch
     return [
-        *(f"{name}: {objection_words(name, each)}" for each in done.refused),
+        *(f"{name}: {_OBJECTIONS[each.code].format(name, each.subject)}" for each in done.refused),
         *(f"  {broken.patch}: {broken.why}" for broken in done.broken),
         f"{name}: {last}",
     ]
@@ -204,14 +201,6 @@ def refresh_lines(done: Refreshed) -> list[Block]:
     ]
 
 
-def reversal_lines(done: arrange.Reversal) -> list[Block]:
-    """Return the operation that was taken back, and the command that brings it back."""
-    return [
-        f"taken back: {done.operation} ({count(len(done.files), 'file')})",
-        "`contribbot undo` again brings it back; `contribbot queue log` lists all",
-    ]
-
-
 @cli.command("queue export rmsnorm --output rmsnorm.mbox")
 def export(
     patches: cli.PatchesArgument = None,
@@ -229,22 +218,15 @@ def export(
         done = exchange.export(queue, names, progress=lines.download())
     if done.conflicts:
         return cli.Reply(done, (), 1, conflict_blocks(done.conflicts))
+    notes = [f"{', '.join(done.patches)}: {count(len(done.commits), 'commit')} for {done.pin}"]
+    notes += [f"  with {', '.join(done.added)}, on which they depend"] if done.added else []
+    if any(b"\r\n" in file.content for file in done.files):
+        notes.append("  it has CRLF line ends: git am --keep-cr keeps them")
     if output is None:
         echo(exchange.mbox(done.files).removesuffix(b"\n"))
-        return cli.Reply(done, (), notes=export_lines(done))
+        return cli.Reply(done, (), notes=notes)
     write_named(output, exchange.mbox(done.files))
-    document = done.model_copy(update={"output": str(output)})
-    return cli.Reply(document, (), notes=export_lines(done))
-
-
-def export_lines(done: Export) -> list[Block]:
-    """Return lines on the patches and commits of an export."""
-    lines = [f"{', '.join(done.patches)}: {count(len(done.commits), 'commit')} for {done.pin}"]
-    if done.added:
-        lines.append(f"  with {', '.join(done.added)}, on which they depend")
-    if any(b"\r\n" in file.content for file in done.files):
-        lines.append("  it has CRLF line ends: git am --keep-cr keeps them")
-    return [*lines]
+    return cli.Reply(done.model_copy(update={"output": str(output)}), (), notes=notes)
 
 
 def _arranged(done: arrange.Arranged) -> cli.Reply:
