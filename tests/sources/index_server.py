@@ -5,10 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
-import json
-import socket
-import struct
-from collections.abc import Callable
 from pathlib import Path
 
 from .local_server import LocalServer
@@ -22,11 +18,9 @@ class Index(LocalServer):
         self.announce = True  # whether pages state digests
         self.folder = "/files/"  # to which pages link
         self.yanked: dict[str, str] = {}  # what the project withdrew, with its reason
-        self.speaks_json = False  # which alone can state sizes
-        self.sized: Callable[[str], bool] = lambda _: True
-        self.garbled = False  # pages in JSON are cut in the middle
+        self.garbled = False  # pages are JSON, cut in the middle
         self.credentials = ""  # `user:password` that is asked for
-        # Of the next downloads and pages: reset, short, flip (other bytes), or a status.
+        # Of the next downloads and pages: short, flip (other bytes), or a status.
         self.faults: list[str] = []
         self.page_faults: list[str] = []
         self.asked: list[str] = []
@@ -56,8 +50,8 @@ class Index(LocalServer):
         if self.credentials and request.headers.get("Authorization") != wanted:
             self._send(request, 401, b"", "text/plain")
         elif request.path == "/simple/demo/":
-            kind = "application/vnd.pypi.simple.v1+json" if self.speaks_json else "text/html"
-            page = self._json() if self.speaks_json else self._page()
+            kind = "application/vnd.pypi.simple.v1+json" if self.garbled else "text/html"
+            page = b"{" if self.garbled else self._page()
             self._misbehave(request, self.page_faults, page, kind)
         elif (name := request.path.removeprefix("/files/")) in self.files:
             self._misbehave(request, self.faults, self.files[name], "application/gzip")
@@ -73,19 +67,6 @@ class Index(LocalServer):
             lines.append(f'<a href="{self.folder}{name}{digest}"{yanked}>{name}</a>')
         return f"<html><body>{''.join(lines)}</body></html>".encode()
 
-    def _json(self) -> bytes:
-        files: list[dict[str, object]] = []
-        for name, content in self.files.items():
-            hashes = {"sha256": hashlib.sha256(content).hexdigest()} if self.announce else {}
-            file: dict[str, object] = {"filename": name, "url": f"/files/{name}", "hashes": hashes}
-            if self.sized(name):
-                file["size"] = len(content)
-            if name in self.yanked:
-                file["yanked"] = self.yanked[name] or True
-            files.append(file)
-        page = json.dumps({"meta": {"api-version": "1.1"}, "name": "demo", "files": files}).encode()
-        return page[: len(page) // 2] if self.garbled else page
-
     def _misbehave(
         self,
         request: http.server.BaseHTTPRequestHandler,
@@ -94,12 +75,7 @@ class Index(LocalServer):
         kind: str,
     ) -> None:
         fault = faults.pop(0) if faults else ""
-        if fault == "reset":
-            # No time to linger: the kernel then resets the connection.
-            linger = struct.pack("ii", 1, 0)
-            request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            request.connection.close()
-        elif fault.isdigit():
+        if fault.isdigit():
             self._send(request, int(fault), b"", kind)
         elif fault == "short":
             self._send(request, 200, content[: len(content) // 2], kind, len(content))

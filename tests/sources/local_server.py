@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import http.server
-import ssl
 import sys
 import threading
 import traceback
 from abc import ABC, abstractmethod
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -23,30 +21,19 @@ class _Http(http.server.ThreadingHTTPServer):
 
 
 class LocalServer(ABC):
-    """Answers while it is entered.
+    """Answers while it is entered."""
 
-    Args:
-        certificate: A file with a certificate and its key; None: not encrypted.
-    """
-
-    def __init__(self, certificate: Path | None = None) -> None:
+    def __init__(self) -> None:
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.answer(self)
 
-            def do_POST(self) -> None:
-                outer.answer(self)
-
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the library's name
                 pass
 
         self._server = _Http(("127.0.0.1", 0), Handler)
-        if certificate:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     def __enter__(self) -> Self:
@@ -70,4 +57,4 @@ class LocalServer(ABC):
 
     @abstractmethod
     def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
-        """Answer a GET or a POST."""
+        """Answer a GET."""

@@ -58,11 +58,9 @@ def offer(index: Index, *names: str) -> None:
         index.files[name] = name.encode() * 2
 
 
-def wheels(index: Index, version: str, **sizes: int) -> None:
-    """Offer wheels of given sizes in bytes."""
-    for short, size in sizes.items():
-        tags = {"pure": PURE, "linux": LINUX, "mac": MAC, "win": WIN}[short]
-        index.files[f"demo-{version}-{tags}.whl"] = bytes(size)
+def wheels(index: Index, version: str, *tags: str) -> None:
+    """Offer wheels."""
+    offer(index, *(f"demo-{version}-{tag}.whl" for tag in tags))
 
 
 def announced(index: Index, name: str) -> str:
@@ -89,16 +87,12 @@ def second(index: Index, patch: pytest.MonkeyPatch) -> Iterator[Index]:
         yield server
 
 
-@pytest.mark.parametrize("speaks_json", [False, True])
-def test_releases_are_listed_in_their_own_order_with_one_request(
-    index: Index, speaks_json: bool
-) -> None:
-    index.speaks_json = speaks_json
+def test_releases_are_listed_in_their_own_order_with_one_request(index: Index) -> None:
     offer(index, "demo-0.10.0.tar.gz", "demo-0.9.0.zip", "demo-0.9.0.post1.tar.gz",
           "demo-0.11.0rc1.tar.gz", "demo-0.11.0.dev3.tar.gz", "demo-0.9.0+cpu.tar.gz",
           "demo-1!0.1.tar.gz", "demo-0.8.0.tar.bz2", "another-7.0.tar.gz")  # fmt: skip
-    wheels(index, "0.10.0", linux=1, mac=1)
-    wheels(index, "0.9.1", pure=1)
+    wheels(index, "0.10.0", LINUX, MAC)
+    wheels(index, "0.9.1", PURE)
     listed = [
         (release.tag, *(file.tags or "sdist" for file in release.files))
         for release in releases(pin(), UPSTREAM)
@@ -112,12 +106,8 @@ def test_releases_are_listed_in_their_own_order_with_one_request(
     assert tags(known)[-3:] == ["v0.10.0", "v0.11.0.dev3", "v0.11.0rc1"]
 
 
-@pytest.mark.parametrize("speaks_json", [False, True])
 @pytest.mark.parametrize("reason", ["", "broken"])
-def test_a_withdrawn_release_is_found_by_its_tag_alone(
-    index: Index, speaks_json: bool, reason: str
-) -> None:
-    index.speaks_json = speaks_json
+def test_a_withdrawn_release_is_found_by_its_tag_alone(index: Index, reason: str) -> None:
     offer(index, "demo-1.0.tar.gz", "demo-1.1.tar.gz", "demo-1.1-py3-none-any.whl")
     index.yanked = dict.fromkeys(["demo-1.1.tar.gz", "demo-1.1-py3-none-any.whl"], reason)
     assert tags(releases(pin(), UPSTREAM)) == ["v1.0"]
@@ -177,27 +167,15 @@ def test_a_wheel_serves_where_no_archive_is_and_provides_its_python_files(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "known", "taken"),
-    [
-        ({"linux": 5, "mac": 9, "pure": 99}, lambda _: True, PURE),
-        ({"linux": 5, "mac": 9}, lambda _: True, LINUX),
-        ({"linux": 9, "mac": 5}, lambda _: True, MAC),
-        # Its files may have other line ends than the repository.
-        ({"linux": 9, "win": 5}, lambda _: True, LINUX),
-        ({"win": 5}, lambda _: True, WIN),
-        # Without all sizes none counts: which are known may be another machine's.
-        ({"linux": 5, "mac": 9}, lambda name: LINUX in name, MAC),
-        ({"linux": 5, "mac": 9}, None, MAC),
-    ],
+    ("tags", "chosen_tags"),
+    # A wheel for Windows may have other line ends than the repository.
+    [((LINUX, MAC, PURE), PURE), ((LINUX, MAC), MAC), ((WIN, LINUX), LINUX), ((WIN,), WIN)],
 )
 def test_the_choice_among_wheels_is_the_same_on_every_machine(
-    index: Index, sizes: dict[str, int], known: object, taken: str
+    index: Index, tags: tuple[str, ...], chosen_tags: str
 ) -> None:
-    index.speaks_json = known is not None
-    if callable(known):
-        index.sized = known
-    wheels(index, "1.0", **sizes)
-    assert chosen(index, resolve(pin(), UPSTREAM, "v1.0")) == f"demo-1.0-{taken}.whl"
+    wheels(index, "1.0", *tags)
+    assert chosen(index, resolve(pin(), UPSTREAM, "v1.0")) == f"demo-1.0-{chosen_tags}.whl"
 
 
 def test_a_digest_that_nobody_announces_is_asked_for(index: Index) -> None:
@@ -210,13 +188,12 @@ def test_a_digest_that_nobody_announces_is_asked_for(index: Index) -> None:
 def test_a_folder_of_files_serves_without_an_index(kit: Kit, find_links: Path) -> None:
     archive = kit.pack({"demo-1.0/a.py": b""})
     assert archive.parent == find_links
-    kit.write(b"small", f"demo-1.1-{LINUX}.whl")
-    kit.write(b"larger", f"demo-1.1-{MAC}.whl")
+    kit.write(b"wheel", f"demo-1.1-{LINUX}.whl")
     assert tags(releases(pin(), UPSTREAM)) == ["v1.0", "v1.1"]
     found = resolve(pin(), UPSTREAM, "newest").sources[0]
     assert isinstance(found, WheelSource)
     assert found.tags == LINUX
-    assert found.sha256 == hashlib.sha256(b"small").hexdigest()
+    assert found.sha256 == hashlib.sha256(b"wheel").hexdigest()
     assert provide(
         resolve(pin(), UPSTREAM, "v1.0"), UPSTREAM, kit.store, progress=Silent()
     ).fresh  # fmt: skip
@@ -286,7 +263,7 @@ def test_a_project_that_no_place_has_is_named_with_the_places(
 def test_an_upstream_that_does_not_say_enough_says_what_to_add(
     index: Index, described: Upstream, words: str, hint: str
 ) -> None:
-    wheels(index, "1.0", pure=1)
+    wheels(index, "1.0", PURE)
     with pytest.raises(SourceError, match=re.escape(words)) as caught:
         resolve(pin(), described, "v1.0")
     assert hint in caught.value.hint
@@ -301,7 +278,7 @@ def test_a_place_that_cannot_be_asked_is_said_and_the_others_serve(
     if trouble == "401":
         index.credentials = "me:s3cret"
     index.page_faults = [trouble] * 9 if trouble == "503" else []
-    index.speaks_json = index.garbled = trouble == "garbled"
+    index.garbled = trouble == "garbled"
     assert resolve(pin(), UPSTREAM, "newest").tag == "v1.0"
     (said,) = [line for line in caplog.messages if "are not seen" in line]
     assert index.url in said

@@ -144,7 +144,6 @@ class File:
     version: str  # as the file's name writes it
     place: str  # the index or folder, without credentials
     sha256: str  # as the index announces it, or empty
-    size: int | None
     yanked: bool  # the project withdrew it
     package: DistributionPackage = field(repr=False, compare=False)
     index: str = field(repr=False, compare=False)  # may hold credentials; empty for a folder
@@ -198,7 +197,6 @@ def _read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]
                 version=package.version,
                 place=name,
                 sha256=package.digests.get("sha256", "").lower(),
-                size=package.size,
                 yanked=package.is_yanked,
                 package=package,
                 index=place if folder is None else "",
@@ -229,7 +227,6 @@ def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
         link = pypi_simple.Link(text=file.name, url=file.absolute().as_uri(), attrs={})
         package = pypi_simple.DistributionPackage.from_link(link, distribution)
         if canonicalize_name(package.project or "") == canonicalize_name(distribution):
-            package.size = file.stat().st_size
             package.digests = {"sha256": _digest(file)}
             packages.append(package)
     return packages
@@ -507,15 +504,11 @@ def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File
             f" upstreams/{upstream.name}.toml does not say what the repository has of them",
             hint="add packages = […] to its table [release]: the wheel's top-level folders",
         )
-    sizes = {file.filename: file.size for file in files if file.size is not None}
-    if len(sizes) < len(files):
-        # Another machine may know other sizes: choose without sizes, the same anywhere.
-        sizes = {}
 
-    def preference(file: File) -> tuple[bool, bool, int, str]:
+    def preference(file: File) -> tuple[bool, bool, str]:
         # A wheel for Windows may hold other line ends than the repository (torch 2.15.0 does).
         windows = file.tags.rpartition("-")[2].startswith("win")
-        return file.tags != _PURE, windows, sizes.get(file.filename, 0), file.filename
+        return file.tags != _PURE, windows, file.filename
 
     return min(files, key=preference)
 
