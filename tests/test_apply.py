@@ -8,10 +8,9 @@ import pytest
 
 from contribbot.errors import QueueError
 from contribbot.git.apply import Series, apply_series
-from contribbot.git.patch_format import altered, changes, export, format_commits
+from contribbot.git.patch_format import altered, export
 from contribbot.git.repository import Store, open_store
 from contribbot.model.patch import PatchFile
-from tests.hostile import CONFIG
 from tests.toy import AREA, FIXED, Toy, git
 
 
@@ -108,25 +107,6 @@ def test_a_hunk_that_has_moved_fits_one_place_or_none(
             assert conflict.why == f"its lines have moved, and stand at 2 places: {places}"
 
 
-def test_a_conflict_has_hunk_file_pin_and_three_sides(
-    toy: Toy, store: Store, tmp_path: Path
-) -> None:
-    patch = toy.format_patch({"src/toy/area.py": FIXED})
-    text = "# new\n" + AREA.replace("width + height", "abs(width + height)")
-
-    series = apply(store, moved(toy, store, {"src/toy/area.py": text}), tmp_path, patch)
-
-    assert series.applied == ()
-    (conflict,) = series.conflicts
-    assert conflict.headline.startswith("0001-x.patch: hunk 1 of src/toy/area.py")
-    assert "does not apply to toy v1.0" in conflict.headline
-    assert "    return width + height" in conflict.expected
-    assert "    return abs(width + height)" in conflict.found
-    assert "    area = width * height" in conflict.wanted
-    rows = text.splitlines()[conflict.line - 1 :]
-    assert rows[: len(conflict.found)] == list(conflict.found)
-
-
 def test_only_the_hunks_that_do_not_fit_are_named(toy: Toy, store: Store, tmp_path: Path) -> None:
     long = AREA + "\n" * 20 + "LAST = 1\n"
     toy.commit = moved(toy, store, {"src/toy/area.py": long})
@@ -201,22 +181,6 @@ def test_renames_modes_symlinks_binaries_and_odd_bytes_arrive_as_they_are(
     assert (folder / "src/toy/__init__.py").samefile(first.folder / "src/toy/__init__.py")
 
 
-def test_the_users_git_configuration_has_no_effect(
-    toy: Toy, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    patch = toy.format_patch({"src/toy/area.py": FIXED})
-    expected = apply(store, toy.commit, tmp_path, patch).commit
-    files = format_commits(store, toy.commit, expected)
-    (tmp_path / "gitconfig").write_text(CONFIG.format(home=tmp_path))
-    with monkeypatch.context() as patched:
-        patched.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-        patched.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-        patched.setenv("GIT_DIFF_OPTS", "-u9")
-        patched.setenv("GIT_AUTHOR_NAME", "Mallory")
-        assert apply(store, toy.commit, tmp_path, patch).commit == expected
-        assert format_commits(store, toy.commit, expected) == files
-
-
 NO_AUTHOR = b"From x\nSubject: [PATCH] y\n\n---\ndiff --git a/x b/x\n--- a/x\n+++ b/x\n@@ what\n"
 CUT_SHORT = b"""\
 From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
@@ -242,13 +206,3 @@ def test_what_git_cannot_read_is_said(
 ) -> None:
     with pytest.raises(QueueError, match=rf"0001-x\.patch: .*{said}"):
         apply(store, toy.commit, tmp_path, content)
-
-
-def test_changes(toy: Toy, store: Store, tmp_path: Path) -> None:
-    patch = toy.format_patch({"src/toy/area.py": FIXED, "src/toy/new.py": "A = 1\nB = 2\n"})
-    tree = apply(store, toy.commit, tmp_path, patch).applied[0].tree
-
-    assert [(change.path, change.status) for change in changes(store, toy.commit, tree)] == [
-        ("src/toy/area.py", "M"),
-        ("src/toy/new.py", "A"),
-    ]

@@ -53,22 +53,6 @@ def test_events_are_read_as_they_were_added_and_each_is_one_line(tmp_path: Path)
     assert read(tmp_path, "other") == []
 
 
-def test_a_torn_last_line_is_passed_over_and_mended(tmp_path: Path) -> None:
-    append(tmp_path, "area", opened(1))
-    path = journal_file(tmp_path, "area")
-    whole = path.read_bytes()
-    append(tmp_path, "area", opened(2))
-    line = path.read_bytes()[len(whole) :]
-    # Cut anywhere: in the middle of the line, or just before its end.
-    for cut in range(1, len(line)):
-        path.write_bytes(whole + line[:cut])
-        expected = [opened(1), opened(2)] if cut == len(line) - 1 else [opened(1)]
-        assert read(tmp_path, "area") == expected
-        append(tmp_path, "area", opened(3))
-        assert read(tmp_path, "area") == [*expected, opened(3)]
-        assert path.read_bytes().endswith(b"\n")
-
-
 def test_another_bad_line_is_named(tmp_path: Path) -> None:
     append(tmp_path, "area", opened())
     path = journal_file(tmp_path, "area")

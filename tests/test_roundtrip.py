@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from contribbot.queue.load import load_queue
 from tests.lifetoy import (
     SPOILERS,
     awkward,
@@ -102,24 +100,3 @@ def test_mails_in_another_encoding(filled: tuple[Toy, str], tmp_path: Path) -> N
     assert tree_of(queue, "back", tmp_path / "scratch") == tree
     assert "From here on: \xe4rea.".encode() in queue.patch("back").files[0].content
     assert b"J=C3=B6rg" in queue.patch("back").files[0].content
-
-
-def test_the_real_patch_rmsnorm(toy: Toy, tmp_path: Path, sglang_archive: Path) -> None:
-    downloads = tmp_path / "cache" / "downloads"
-    downloads.mkdir(parents=True)
-    (downloads / sglang_archive.name).symlink_to(sglang_archive)
-    queue = toy.queue / "real"
-    (queue / "patches").mkdir(parents=True)
-    shutil.copy(REAL / "queue.toml", queue / "patches")
-    shutil.copytree(REAL / "rmsnorm", queue / "patches" / "rmsnorm")
-    text = (queue / "patches/queue.toml").read_text()
-    (queue / "patches/queue.toml").write_text('order = ["rmsnorm"]\n' + text.partition("\n\n")[2])
-    out = tmp_path / "out.mbox"
-    ran = contribbot(queue, "queue", "export", "rmsnorm", "-o", out)
-    assert ran.code == 0, ran.err
-    patch = load_queue(queue).patch("rmsnorm")
-    assert out.read_bytes() == b"".join(file.content for file in patch.files)
-    pin = ("--pin", "v0.5.10.post1")
-    assert contribbot(queue, "new", "back", out, *pin).code == 0
-    assert load_queue(queue).patch("back").files == patch.files
-    assert {*load_queue(queue).patch("back").paths} == {*patch.spec.files}

@@ -192,15 +192,7 @@ def apply_series(
     A hunk goes to the line in the patch, or to the only place that has the hunk's lines. Call this
     in `store.exclusive()`. The commits have the same ids on every machine.
     """
-    mails: list[Mail] = []
-    unreadable: QueueError | None = None
-    for file in files:
-        try:
-            mails.append(read_mail(file))
-        except QueueError as error:
-            # Earlier files are tried first: a conflict in one of them is reported instead.
-            unreadable = error
-            break
+    mails = [read_mail(file) for file in files]
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         paths = {path for mail in mails for path in mail.paths}
         index = Index(store, base, Path(name) / "index", paths)
@@ -217,8 +209,6 @@ def apply_series(
     if reason:
         tip = applied[-1].commit if applied else base
         conflicts = _explain(store, tip, mails[len(fitted)], reason, pin=pin)
-    elif unreadable is not None:
-        raise unreadable
     return Series(base, tuple(applied), conflicts)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.files import lock
 from contribbot.queue.history import versions
 from contribbot.queue.load import load_queue
 from tests.conftest import Program, dig
@@ -318,22 +317,6 @@ def test_what_is_asked_when_it_goes_on_is_heard(releases: Toy, program: Program)
 
     assert ran.code == 0, ran.out + ran.err
     assert load_queue(releases.queue).spec.order == ("area",)
-
-
-def test_the_second_waits_and_reads_afresh(releases: Toy, program: Program) -> None:
-    resolve(resolving(program))
-    with lock(releases.queue / ".contribbot/rebase.lock", "the test"):
-        waiting = [program.start("rebase", "--continue") for _ in range(2)]
-        for child in waiting:
-            assert child.stderr is not None
-            assert "waiting for another contribbot" in child.stderr.readline()
-    codes = []
-    for child in waiting:
-        said = "".join(child.communicate(timeout=120))
-        assert ("moved to v1.3" in said) is (child.returncode == 0)
-        codes.append(child.returncode)
-    assert sorted(codes) == [0, 2]
-    assert not (releases.queue / ".contribbot/rebase").exists()
 
 
 def test_a_tree_whose_move_is_forgotten_is_no_dead_end(releases: Toy, program: Program) -> None:

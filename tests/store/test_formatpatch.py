@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.errors import QueueError
-from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import format_chains, format_commits, keep_unchanged
 from contribbot.git.repository import Store, open_store
 from contribbot.model.patch import PatchFile
-from tests.toy import AREA, FIXED, Toy, git
+from tests.toy import FIXED, Toy, git
 
 NEUTRAL = ("--zero-commit", "--no-signature", "--abbrev=12", "--binary", "-M")
 
@@ -60,41 +58,6 @@ def test_many_chains_are_the_same_as_one_by_one(toy: Toy, store: Store, tmp_path
     assert made[2] == ()
     assert list(made[3]) == theirs(toy, tmp_path / "c", "-1", two)
     assert made[4] == made[0]
-
-
-def test_writing_and_applying_is_a_round_trip(toy: Toy, store: Store, tmp_path: Path) -> None:
-    tip = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
-    files = format_commits(store, toy.commit, tip)
-    applied = apply_series(store, toy.commit, files, pin="x", scratch=tmp_path)
-    assert store.tree_of(applied.commit) == store.tree_of(tip)
-    assert format_commits(store, toy.commit, applied.commit) == files
-
-
-def test_what_no_file_can_hold_is_refused_by_name(toy: Toy, store: Store) -> None:
-    def arrive() -> str:
-        store.git("fetch", "-q", str(toy.upstream), "+HEAD:refs/heads/x")
-        return git(toy.upstream, "rev-parse", "HEAD").decode().strip()
-
-    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
-    git(toy.upstream, "commit", "-q", "--allow-empty", "-m", "Nothing")
-    with pytest.raises(QueueError, match="the commit 'Nothing' changes nothing"):
-        format_commits(store, toy.commit, arrive())
-    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
-    git(toy.upstream, "update-index", "--add", "--cacheinfo", f"160000,{toy.commit},third/party")
-    git(toy.upstream, "commit", "-q", "-m", "Bump")
-    with pytest.raises(QueueError, match="'Bump' changes the submodule 'third/party'"):
-        format_commits(store, toy.commit, arrive())
-    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
-    git(toy.upstream, "checkout", "-q", "-b", "side")
-    toy.write("side", "x\n")
-    git(toy.upstream, "add", "side")
-    git(toy.upstream, "commit", "-q", "-m", "Side")
-    git(toy.upstream, "checkout", "-q", "main")
-    toy.write("src/toy/area.py", AREA + "# end\n")
-    git(toy.upstream, "commit", "-qam", "Main")
-    git(toy.upstream, "merge", "-q", "-m", "Join", "side")
-    with pytest.raises(QueueError, match="the commit 'Join' is a merge"):
-        format_commits(store, toy.commit, arrive())
 
 
 def test_unchanged_commits_keep_their_bytes() -> None:

@@ -11,7 +11,7 @@ from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import read_mail
 from contribbot.git.repository import GONE, NewCommit, Store, open_store, write_commits
 from contribbot.model.patch import PatchFile
-from tests.toy import FIXED, Toy, git
+from tests.toy import Toy, git
 
 
 @pytest.fixture
@@ -195,31 +195,3 @@ def test_a_folder_that_keeps_a_file_becomes_no_file(toy: Toy, store: Store, scra
     assert apply_series(store, fits, [file], pin="x", scratch=scratch).applied
     (conflict,) = apply_series(store, full, [file], pin="x", scratch=scratch).conflicts
     assert conflict.why == "the pin has a folder there"
-
-
-def test_a_conflict_comes_before_a_later_file_that_cannot_be_read(
-    toy: Toy, store: Store, scratch: Path
-) -> None:
-    good = toy.format_patch({"src/toy/area.py": FIXED})
-    bad = good.replace(b"return width", b"return height")
-    unreadable = PatchFile("2.patch", b"no mail\n")
-    files = [PatchFile("1.patch", bad), unreadable]
-    assert apply_series(store, toy.commit, files, pin="x", scratch=scratch).conflicts
-    files[0] = PatchFile("1.patch", good)
-    with pytest.raises(QueueError, match=r"2\.patch"):
-        apply_series(store, toy.commit, files, pin="x", scratch=scratch)
-
-
-@pytest.mark.parametrize("path", ["../README", "sub/../README", "/README", ""])
-@pytest.mark.parametrize("where", [b"--- a/README", b"+++ b/README"])
-def test_a_path_that_leads_out_is_refused_in_words(
-    toy: Toy, store: Store, scratch: Path, path: str, where: bytes
-) -> None:
-    awkward = PLAIN.replace(where, where.replace(b"README", path.encode()))
-    file = PatchFile("0001-out.patch", awkward)
-    try:
-        conflicts = apply_series(store, toy.commit, [file], pin="toy", scratch=scratch).conflicts
-        said = conflicts[0].headline
-    except QueueError as error:
-        said = error.message
-    assert said.startswith("0001-out.patch: ")
