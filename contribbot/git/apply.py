@@ -94,14 +94,26 @@ class Series:
     """The commits of patch files that were applied in order, and the conflicts, if any."""
 
     base: str
-    applied: tuple[Applied, ...]
+    applied: tuple[Applied, ...] = ()
     #: Why the next patch file did not apply; empty: all files applied.
-    conflicts: tuple[ConflictSide, ...]
+    conflicts: tuple[ConflictSide, ...] = ()
+    #: Why nothing was tried, such as a dependency that does not apply.
+    fault: str = ""
+
+    @property
+    def why(self) -> str:
+        """Why not all patch files apply; empty: all apply."""
+        return self.conflicts[0].headline if self.conflicts else self.fault
 
     @property
     def commit(self) -> str:
         """The commit of the last patch file; the base, if no file was applied."""
         return self.applied[-1].commit if self.applied else self.base
+
+    @property
+    def commits(self) -> tuple[str, ...]:
+        """The commits, one for each patch file."""
+        return tuple(applied.commit for applied in self.applied)
 
 
 #: Mode and blob of a path; a path that does not exist has the mode `000000`.

@@ -370,8 +370,7 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
     if not name:
         return plan
     with run_folder() as scratch:
-        series = series_of(queue, [name], old, scratch=scratch)[name]
-    commits = [applied.commit for applied in series.applied]
+        commits = series_of(queue, [name], old, scratch=scratch)[name].commits
     place, conflicted = worktree.open_replay(
         queue, name, base=prepared.moved[name].base, commits=commits
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot.files import run_folder, stores_folder, tool_digest, write_atomically
+from contribbot.git.apply import Series
 from contribbot.git.merge import STUCK, RebaseResult
 from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import open_store
@@ -34,7 +35,6 @@ from contribbot.queue.history import (
 )
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import (
-    AppliedPatch,
     FetchedPin,
     PatchStack,
     carried_over,
@@ -99,14 +99,14 @@ def _key(queue: Queue, name: str, commit: str) -> str:
     return hashlib.sha256(json.dumps([tool_digest(), *stack, commit]).encode()).hexdigest()
 
 
-def _of_applied(applied: AppliedPatch, *, empty: bool) -> TextState:
-    if applied.series.conflicts:
+def _of_applied(applied: Series, *, empty: bool) -> TextState:
+    if applied.conflicts:
         return TextState(text=Text.CONFLICT, why=applied.why)
     if applied.why:
         return TextState(text=Text.BLOCKED, why=applied.why)
     if empty:
         return TextState(text=Text.CLEAN, why="it has no commits yet")
-    allowed = [item.phrase for each in applied.series.applied for item in each.adjustments]
+    allowed = [item.phrase for each in applied.applied for item in each.adjustments]
     if allowed:
         return TextState(text=Text.OFFSET, why="; ".join(allowed))
     return TextState(text=Text.CLEAN, why="applies exactly")

@@ -111,12 +111,12 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
         with store.exclusive():
             lower = stack.apply(into)
             _require(into, lower.why)
-            upper = stack.on(lower.tip, name)
+            upper = stack.on(lower.commit, name)
             _require(name, upper.why)
             commits = (*lower.commits, *upper.commits)
-            fresh = mailable(store, lower.base, upper.tip)
+            fresh = mailable(store, lower.base, upper.commit)
             files = keep_unchanged((*target.files, *patch.files), commits, fresh, commits)
-            paths = _paths(store, target, lower.base, upper.tip)
+            paths = _paths(store, target, lower.base, upper.commit)
             specs = {
                 other: _without(spec, name, (into,) if other != into else ())
                 for other, spec in queue.specs.items()

@@ -280,7 +280,7 @@ def import_sources(
                 if chain.why:
                     raise QueueError(chain.why, hint="contribbot verify shows the sides")
                 series = apply_series(
-                    store, chain.tip, files, pin=pin.title, scratch=scratch, merge=True
+                    store, chain.commit, files, pin=pin.title, scratch=scratch, merge=True
                 )
                 if series.conflicts:
                     sides = series.conflicts

@@ -121,7 +121,7 @@ def _judge(
                 "open it anew, and `git am -3` them there",
             )
         drift = worktree.drift_of(tree.state, queue, before)
-        if not drift and store.tree_of(after.tip) != tree.tree():
+        if not drift and store.tree_of(after.commit) != tree.tree():
             raise MachineError(
                 f"{tree.path}: as patch files, its commits would give another tree",
                 hint="this is a fault of contribbot; please report it, with the patch",
@@ -280,7 +280,7 @@ def record_change(
 def _touched(stack: PatchStack, name: str) -> tuple[str, ...]:
     """Return the paths that a patch changes, in the order of patch.toml, new paths last."""
     applied = stack.apply(name)
-    changed = changes(stack.fetched.store, applied.base, applied.tip)
+    changed = changes(stack.fetched.store, applied.base, applied.commit)
     return declared_paths(name, {change.path for change in changed}, stack.queue.specs[name].files)
 
 

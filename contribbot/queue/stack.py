@@ -54,29 +54,6 @@ def with_dependencies(queue: Queue, names: Sequence[str]) -> list[str]:
     return [name for name in queue.specs if name in wanted]
 
 
-@dataclass(frozen=True)
-class AppliedPatch:
-    """The commits of an applied patch; `why`: the reason if the patch does not apply."""
-
-    series: Series
-    why: str = ""
-
-    @property
-    def base(self) -> str:
-        """The commit to which the patch was applied: the pin with the patch's dependencies."""
-        return self.series.base
-
-    @property
-    def tip(self) -> str:
-        """The last commit of the patch; the base, if the patch has no commits."""
-        return self.series.commit
-
-    @property
-    def commits(self) -> tuple[str, ...]:
-        """The commits of the patch, one for each patch file."""
-        return tuple(applied.commit for applied in self.series.applied)
-
-
 class PatchStack:
     """Applies patches of one pin; call its methods in `store.exclusive()`, as they write."""
 
@@ -100,27 +77,26 @@ class PatchStack:
         both = {**self._files, **files}
         return PatchStack(self.queue, self.fetched, self.scratch, files=both, done=self._done)
 
-    def apply(self, name: str) -> AppliedPatch:
+    def apply(self, name: str) -> Series:
         """Apply a patch on top of its dependencies."""
         below = self.chain(self.fetched.commit, self.queue.below(name))
-        return below if below.why else self.on(below.tip, name)
+        return below if below.why else self.on(below.commit, name)
 
-    def chain(self, base: str, names: Sequence[str]) -> AppliedPatch:
-        """Apply patches on top of each other; the result's `tip` is the last commit."""
+    def chain(self, base: str, names: Sequence[str]) -> Series:
+        """Apply patches on top of each other; return a series without files on the last commit."""
         for name in names:
             applied = self.on(base, name)
             if applied.why:
-                return AppliedPatch(Series(base, (), ()), f"the dependency {name}: {applied.why}")
-            base = applied.tip
-        return AppliedPatch(Series(base, (), ()))
+                return Series(base, fault=f"the dependency {name}: {applied.why}")
+            base = applied.commit
+        return Series(base)
 
-    def on(self, base: str, name: str) -> AppliedPatch:
+    def on(self, base: str, name: str) -> Series:
         """Apply a patch to the commit `base`."""
         try:
-            series = self.series(base, self.files_of(name))
+            return self.series(base, self.files_of(name))
         except QueueError as error:
-            return AppliedPatch(Series(base, (), ()), error.message)
-        return AppliedPatch(series, series.conflicts[0].headline if series.conflicts else "")
+            return Series(base, fault=error.message)
 
     def files_of(self, name: str) -> tuple[PatchFile, ...]:
         """Return a patch's files: those given to this stack, or else those on the disk."""
@@ -167,7 +143,7 @@ def series_of(
     """Return the commits of each patch, applied to its pin and dependencies."""
     stack = PatchStack(queue, fetched, scratch)
     with fetched.store.exclusive():
-        return {name: stack.apply(name).series for name in names}
+        return {name: stack.apply(name) for name in names}
 
 
 def carry(
@@ -183,9 +159,9 @@ def carry(
     """Merge the patches of one pin onto another pin, as commits in the store only."""
     series = series_of(queue, names, old, scratch=scratch)
     for name in names:
-        if conflicts := series[name].conflicts:
+        if why := series[name].why:
             raise UsageError(
-                f"{name} does not apply to its own pin: {conflicts[0].headline}",
+                f"{name} does not apply to its own pin: {why}",
                 hint=f"mend it first: contribbot verify {name}",
             )
     files = resolved or {}

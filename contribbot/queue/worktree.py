@@ -18,6 +18,7 @@ from pydantic import ConfigDict, ValidationError
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.files import lock, run_folder, stores_folder, write_atomically
+from contribbot.git.apply import Series
 from contribbot.git.patch_format import check_form
 from contribbot.git.pins.source import Progress
 from contribbot.git.repository import Store, git_environment, open_store
@@ -25,7 +26,7 @@ from contribbot.model.base import Model, ObjectId
 from contribbot.model.patch import PatchFile
 from contribbot.process import remove_tree
 from contribbot.queue.load import TREE_STATE, Queue, load_queue, no_such_patch, tree_around
-from contribbot.queue.stack import AppliedPatch, PatchStack, fetch_pin, mailable, own_pin
+from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin
 
 #: The ref of the commit below the patch's first commit.
 BASE_REF: Final = "refs/contribbot/base"
@@ -561,7 +562,7 @@ def open_tree(queue: Queue, name: str, *, at: Path | None = None, progress: Prog
                 known=(queue.patch(name).digest,),
                 queue=str(queue.folder),
             )
-            tree, fresh = _make_tree(place, at, fetched.store, applied.tip, state), True
+            tree, fresh = _make_tree(place, at, fetched.store, applied.commit, state), True
         elif tree.state.kind == "replay":
             raise replay_error(tree)
         elif at is not None and at.resolve() != tree.path:
@@ -585,7 +586,7 @@ def open_tree(queue: Queue, name: str, *, at: Path | None = None, progress: Prog
         )
 
 
-def drift_of(state: TreeState, queue: Queue, applied: AppliedPatch) -> Drift | None:
+def drift_of(state: TreeState, queue: Queue, applied: Series) -> Drift | None:
     """Return the part of the queue that changed since a tree was opened or saved; None: none."""
     if applied.base != state.base:
         return Drift.BASE
