@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from contribbot.git.pins import Silent, SourceRequest
 from contribbot.git.pins.index import obtain
-from contribbot.git.pins.source import Silent, SourceRequest
 from contribbot.git.pins.sources import import_archive
 from contribbot.git.repository import git_environment, open_store
 from contribbot.model.pin import Pin, SdistSource, Upstream

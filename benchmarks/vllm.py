@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from contribbot.git.patch_format import format_chains
-from contribbot.git.pins.source import Silent
+from contribbot.git.pins import Silent
 from contribbot.git.pins.sources import provide
 from contribbot.git.repository import (
     NewCommit,

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from contribbot.files import stores_folder
-from contribbot.git.pins.source import Silent
+from contribbot.git.pins import Silent
 from contribbot.git.repository import open_store
 from contribbot.machine.machine import this_machine
 from contribbot.model.evidence import Gpu, Machine

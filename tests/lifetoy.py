@@ -7,7 +7,7 @@ from pathlib import Path
 
 from contribbot.files import stores_folder
 from contribbot.git.apply import apply_series
-from contribbot.git.pins.source import Silent
+from contribbot.git.pins import Silent
 from contribbot.git.pins.sources import provide
 from contribbot.git.repository import open_store
 from contribbot.queue.load import Queue, load_queue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from contribbot.git.pins.source import Silent
+from contribbot.git.pins import Silent
 from contribbot.model.evidence import StageResult
 from contribbot.model.lifecycle import Behaviour
 from contribbot.model.pin import GitSource, Pin

@@ -8,7 +8,7 @@ import pytest
 
 from contribbot.cli.doctor import doctor_blocks
 from contribbot.cli.render import lines_of
-from contribbot.git.pins.source import Silent
+from contribbot.git.pins import Silent
 from contribbot.machine import doctor as diagnosis
 from contribbot.machine.doctor import DoctorReport, examine, silent_switches
 from contribbot.machine.machine import this_machine

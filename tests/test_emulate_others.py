@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from contribbot import process
+from contribbot.git.pins import Silent
 from contribbot.git.pins.index import obtain
-from contribbot.git.pins.source import Silent
 from contribbot.model.pin import WheelSource
 from tests.conftest import REAL_CACHE
 

@@ -13,8 +13,8 @@ import torch
 
 from benchmarks.jagged_scales import alone, main
 from contribbot import emulate
+from contribbot.git.pins import Silent
 from contribbot.git.pins.index import obtain
-from contribbot.git.pins.source import Silent
 from contribbot.model.pin import SdistSource, WheelSource
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE

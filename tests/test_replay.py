@@ -9,7 +9,7 @@ import pytest
 
 from contribbot.errors import UsageError
 from contribbot.files import stores_folder
-from contribbot.git.pins.source import Silent
+from contribbot.git.pins import Silent
 from contribbot.git.repository import Store, open_store
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.worktree import (

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.compile.toolchain import hip_toolchain
-from contribbot.git.pins import index
-from contribbot.git.pins.source import Silent
+from contribbot.git.pins import Silent, index
 from contribbot.model.pin import SdistSource
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE, Program

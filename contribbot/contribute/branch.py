@@ -13,7 +13,7 @@ from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedE
 from contribbot.files import run_folder
 from contribbot.git.merge import Moving, move
 from contribbot.git.patch_format import Change, changes, raw_changes
-from contribbot.git.pins.source import Progress
+from contribbot.git.pins import Progress
 from contribbot.git.repository import (
     GONE,
     NOTHING,

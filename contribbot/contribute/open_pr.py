@@ -48,7 +48,7 @@ from contribbot.errors import (
 )
 from contribbot.files import lock, make_private, write_atomically
 from contribbot.git.patch_format import read_mail, touched_files
-from contribbot.git.pins.source import Progress, Silent
+from contribbot.git.pins import Progress, Silent
 from contribbot.github.auth import find_server, find_token
 from contribbot.model.base import Model
 from contribbot.model.patch import Patch

@@ -11,7 +11,7 @@ from typing import Final
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import run_folder, stores_folder
 from contribbot.git.patch_format import changes, keep_unchanged, raw_changes, read_mail
-from contribbot.git.pins.source import Progress, Silent
+from contribbot.git.pins import Progress, Silent
 from contribbot.git.repository import (
     NewCommit,
     Store,

@@ -15,7 +15,7 @@ from contribbot.errors import CommandError, QueueError, UsageError
 from contribbot.files import run_folder, stores_folder
 from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import changes, check_form, format_commits
-from contribbot.git.pins.source import Progress
+from contribbot.git.pins import Progress
 from contribbot.git.repository import NOTHING, Store, git_environment, open_store
 from contribbot.model.base import Model
 from contribbot.model.lifecycle import ConflictSide

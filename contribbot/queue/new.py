@@ -14,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from contribbot import upstreams
 from contribbot.errors import UsageError
 from contribbot.files import stores_folder, write_atomically
+from contribbot.git.pins import Progress
 from contribbot.git.pins.index import resolve_file
-from contribbot.git.pins.source import Progress
 from contribbot.git.pins.sources import provide
 from contribbot.git.repository import open_store
 from contribbot.model.base import Line, Model, Name

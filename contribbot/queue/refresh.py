@@ -13,7 +13,7 @@ from contribbot.errors import MachineError, QueueError, UsageError
 from contribbot.files import run_folder
 from contribbot.git.merge import RebaseResult
 from contribbot.git.patch_format import changes, keep_unchanged
-from contribbot.git.pins.source import Progress
+from contribbot.git.pins import Progress
 from contribbot.git.repository import Store
 from contribbot.model.base import Model, TreePath
 from contribbot.model.patch import Patch, PatchFile, digest_of

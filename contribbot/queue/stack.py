@@ -14,9 +14,9 @@ from contribbot.files import run_folder, stores_folder
 from contribbot.git.apply import Series, apply_series
 from contribbot.git.merge import Moving, RebaseResult, move
 from contribbot.git.patch_format import format_commits
+from contribbot.git.pins import Progress
 from contribbot.git.pins.index import releases, resolve
 from contribbot.git.pins.remote import pin_from_git, release_tags
-from contribbot.git.pins.source import Progress
 from contribbot.git.pins.sources import provide
 from contribbot.git.repository import Store, content_of, open_store, read_commit, write_commits
 from contribbot.model.patch import PatchFile, digest_of

@@ -20,7 +20,7 @@ from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.files import lock, run_folder, stores_folder, write_atomically
 from contribbot.git.apply import Series
 from contribbot.git.patch_format import check_form
-from contribbot.git.pins.source import Progress
+from contribbot.git.pins import Progress
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.model.base import Model, ObjectId
 from contribbot.model.patch import PatchFile

@@ -18,7 +18,7 @@ from contribbot import process
 from contribbot.errors import CommandError
 from contribbot.files import Shelf, cache_folder, lock, log_path, used, write_atomically
 from contribbot.git.patch_format import Change, ExportedTree, altered, changes, export
-from contribbot.git.pins.source import Progress
+from contribbot.git.pins import Progress
 from contribbot.git.repository import Store
 from contribbot.machine.machine import is_full
 from contribbot.model.evidence import Machine, StageResult

@@ -11,7 +11,7 @@ from typing import Final
 
 from contribbot.errors import ExitCode, MachineError, NotProvedError, QueueError, UsageError
 from contribbot.git.patch_format import files_of, renames
-from contribbot.git.pins.source import Progress
+from contribbot.git.pins import Progress
 from contribbot.model.checks import Check, EmulatedCheck
 from contribbot.model.evidence import BehaviourStageResult, Outcome
 from contribbot.model.failure import RunFailure

@@ -33,7 +33,7 @@ from contribbot.files import (
     used,
     write_atomically,
 )
-from contribbot.git.pins.source import Progress
+from contribbot.git.pins import Progress
 from contribbot.git.repository import open_store
 from contribbot.machine.machine import (
     Packages,

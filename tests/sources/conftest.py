@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from contribbot.files import stores_folder
+from contribbot.git.pins import Silent, SourceRequest
 from contribbot.git.pins import index as pip_index
-from contribbot.git.pins.source import Silent, SourceRequest
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.model.pin import GitSource, InstalledSource, Pin, SdistSource, SourceSpec, Upstream
 

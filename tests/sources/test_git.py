@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError, SourceError
-from contribbot.git.pins.source import Provided, Silent
+from contribbot.git.pins import Provided, Silent
 from contribbot.git.pins.sources import provide
 from contribbot.model.pin import GitSource
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import NoSpaceError
-from contribbot.git.pins.source import Silent
+from contribbot.git.pins import Silent
 from contribbot.git.pins.sources import provide, stored_tree
 from contribbot.git.repository import Store
 from contribbot.model.pin import Pin

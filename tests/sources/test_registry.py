@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError, SourceError
-from contribbot.git.pins.source import Silent, ref_for
+from contribbot.git.pins import Silent, ref_for
 from contribbot.git.pins.sources import SOURCES, provide, stored_tree
 from contribbot.model.pin import GitSource, InstalledSource, SourceSpec
 

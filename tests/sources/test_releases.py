@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import SourceError, UsageError
+from contribbot.git.pins import Silent
 from contribbot.git.pins.index import Release, releases, resolve
-from contribbot.git.pins.source import Silent
 from contribbot.git.pins.sources import provide
 from contribbot.model.evidence import pin_digest
 from contribbot.model.pin import (

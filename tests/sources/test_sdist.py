@@ -10,8 +10,8 @@ import pytest
 
 from contribbot.errors import IntegrityError, MachineError, SourceError
 from contribbot.files import downloads_folder
+from contribbot.git.pins import Provided, Silent
 from contribbot.git.pins.index import obtain
-from contribbot.git.pins.source import Provided, Silent
 from contribbot.git.pins.sources import provide
 from contribbot.model.pin import Pin
 from tests.tools import unpack

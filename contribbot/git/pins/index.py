@@ -32,7 +32,7 @@ from contribbot.errors import (
     UsageError,
 )
 from contribbot.files import downloads_folder, lock
-from contribbot.git.pins.source import (
+from contribbot.git.pins import (
     NEWEST,
     Progress,
     installed_version,

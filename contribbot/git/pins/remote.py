@@ -23,7 +23,7 @@ from contribbot.errors import (
     SourceError,
     UsageError,
 )
-from contribbot.git.pins.source import NEWEST, SourceRequest, default_remote, one_line, redact
+from contribbot.git.pins import NEWEST, SourceRequest, default_remote, one_line, redact
 from contribbot.model.base import Tag
 from contribbot.model.pin import GitSource, Pin, Upstream
 

@@ -25,9 +25,7 @@ from typing import IO, Final
 
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.files import stores_folder
-from contribbot.git.pins.index import obtain
-from contribbot.git.pins.remote import bring_commit, commit_detail, refuse_moved, tagged_commit
-from contribbot.git.pins.source import (
+from contribbot.git.pins import (
     PinSource,
     Progress,
     Provided,
@@ -35,6 +33,8 @@ from contribbot.git.pins.source import (
     SourceRequest,
     one_line,
 )
+from contribbot.git.pins.index import obtain
+from contribbot.git.pins.remote import bring_commit, commit_detail, refuse_moved, tagged_commit
 from contribbot.git.repository import Mode, Store, TreeFile, import_tree
 from contribbot.model.pin import (
     InstalledSource,

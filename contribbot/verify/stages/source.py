@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from contribbot.errors import IntegrityError, SourceError
-from contribbot.git.pins.source import Provided
+from contribbot.git.pins import Provided
 from contribbot.git.pins.sources import provide
 from contribbot.model.evidence import Outcome, SourceStageResult, StageResult
 from contribbot.model.pin import Pin
