@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import json
+import operator
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, GetPydanticSchema, JsonValue, StringConstraints, TypeAdapter
+from pydantic import (
+    Field,
+    GetPydanticSchema,
+    JsonValue,
+    StringConstraints,
+    TypeAdapter,
+    create_model,
+)
 
 from contribbot.model.base import Loose, Many, Model, ObjectId, Sha256, Time
 from contribbot.model.checks import is_emulated
@@ -116,7 +125,7 @@ class PatchFault(enum.StrEnum):
 class StageResult(Model):
     """The result of a stage for an entry on a target; each stage has a subclass."""
 
-    stage: str
+    stage: str = ""
     target: str
     #: The name of the entry; empty: the stage has no entries.
     label: str = ""
@@ -153,100 +162,43 @@ class StageResult(Model):
         return self.details if isinstance(self.details, StatedDetails) else None
 
 
-class SourceStageResult(StageResult):
-    """An outcome of the stage `source`."""
-
-    stage: Literal["source"] = "source"
-    details: SourceDetails | None = None
-
-
-class ApplyStageResult(StageResult):
-    """An outcome of the stage `apply`."""
-
-    stage: Literal["apply"] = "apply"
-    details: ApplyDetails | None = None
+def _result(stage: str, details: type[StageDetails]) -> type[StageResult]:
+    """Return the type of a stage's results, with the type of the stage's details."""
+    literal = Literal[stage]  # type: ignore[valid-type]  # mypy knows no literal of a variable
+    return create_model(
+        f"{stage.capitalize()}StageResult",
+        __base__=StageResult,
+        __doc__=f"An outcome of the stage `{stage}`.",
+        stage=(literal, stage),
+        details=(details | None, None),  # type: ignore[arg-type]  # a type made at run time
+    )
 
 
-class StyleStageResult(StageResult):
-    """An outcome of the stage `style`."""
+SourceStageResult = _result("source", SourceDetails)
+ApplyStageResult = _result("apply", ApplyDetails)
+StyleStageResult = _result("style", StyleDetails)
+HipifyStageResult = _result("hipify", HipifyDetails)
+CompileStageResult = _result("compile", CompileDetails)
+BuildStageResult = _result("build", BuildDetails)
+ReproduceStageResult = _result("reproduce", CheckDetails)
+NumericsStageResult = _result("numerics", NumericsDetails)
+EmulateStageResult = _result("emulate", EmulateDetails)
+BenchStageResult = _result("bench", BenchDetails)
+BehaviourStageResult = _result("behaviour", BehaviourDetails)
 
-    stage: Literal["style"] = "style"
-    details: StyleDetails | None = None
-
-
-class HipifyStageResult(StageResult):
-    """An outcome of the stage `hipify`."""
-
-    stage: Literal["hipify"] = "hipify"
-    details: HipifyDetails | None = None
-
-
-class CompileStageResult(StageResult):
-    """An outcome of the stage `compile`."""
-
-    stage: Literal["compile"] = "compile"
-    details: CompileDetails | None = None
-
-
-class BuildStageResult(StageResult):
-    """An outcome of the stage `build`."""
-
-    stage: Literal["build"] = "build"
-    details: BuildDetails | None = None
-
-
-class ReproduceStageResult(StageResult):
-    """An outcome of the stage `reproduce`."""
-
-    stage: Literal["reproduce"] = "reproduce"
-    details: CheckDetails | None = None
-
-
-class NumericsStageResult(StageResult):
-    """An outcome of the stage `numerics`."""
-
-    stage: Literal["numerics"] = "numerics"
-    details: NumericsDetails | None = None
-
-
-class EmulateStageResult(StageResult):
-    """An outcome of the stage `emulate`."""
-
-    stage: Literal["emulate"] = "emulate"
-    details: EmulateDetails | None = None
-
-
-class BenchStageResult(StageResult):
-    """An outcome of the stage `bench`."""
-
-    stage: Literal["bench"] = "bench"
-    details: BenchDetails | None = None
-
-
-class BehaviourStageResult(StageResult):
-    """An outcome of the stage `behaviour`."""
-
-    stage: Literal["behaviour"] = "behaviour"
-    details: BehaviourDetails | None = None
-
-
-_ByStage = Annotated[
-    SourceStageResult
-    | ApplyStageResult
-    | StyleStageResult
-    | HipifyStageResult
-    | CompileStageResult
-    | BuildStageResult
-    | ReproduceStageResult
-    | NumericsStageResult
-    | EmulateStageResult
-    | BenchStageResult
-    | BehaviourStageResult,
-    Field(discriminator="stage"),
-]
+_TYPES: Final = (
+    *(SourceStageResult, ApplyStageResult, StyleStageResult, HipifyStageResult),
+    *(CompileStageResult, BuildStageResult, ReproduceStageResult, NumericsStageResult),
+    *(EmulateStageResult, BenchStageResult, BehaviourStageResult),
+)
 #: The result of any stage; the key `stage` decides the class.
 AnyResult = Annotated[
-    StageResult, GetPydanticSchema(lambda _source, schema_of: schema_of(_ByStage))
+    StageResult,
+    GetPydanticSchema(
+        lambda _source, schema_of: schema_of(
+            Annotated[functools.reduce(operator.or_, _TYPES), Field(discriminator="stage")]
+        )
+    ),
 ]
 #: A parser for the result of any stage.
 RESULT: TypeAdapter[StageResult] = TypeAdapter(AnyResult)
