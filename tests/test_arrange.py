@@ -107,7 +107,6 @@ def test_history_tells_what_was_done(queue: Toy, program: Program) -> None:
     said = program("queue", "log", "plane").out
     assert [words in said for words in ("split of more", "fold of more")] == [True, True]
     assert "folded into area" in program("queue", "log", "more").out
-    assert (queue.queue / "history/plane/records-of-area/x.json").is_file()
     assert not (queue.queue / "evidence/area").exists()
     assert program("queue", "diff", "plane", "v1..v2").code == 0
 

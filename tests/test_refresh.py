@@ -451,20 +451,6 @@ def test_the_daily_loop_is_edit_and_refresh(program: Program, area: Toy, tmp_pat
     assert (nowhere.code, "no patch named" in nowhere.err) == (2, True)
 
 
-def test_notes_below_the_message_stay(program: Program, toy: Toy, queue: Path) -> None:
-    place = queue / "patches/area/0001-change.patch"
-    place.write_bytes(place.read_bytes().replace(b"\n---\n", b"\n---\nSent twice.\nAs v2.\n", 1))
-    tree = opened(program)
-    (tree / AREA_FILE).write_text(FIXED + CUBE)
-    assert program("refresh", cwd=tree).code == 0
-    (after,) = (queue / "patches/area").glob("*.patch")
-    assert b"\n---\n\nSent twice.\nAs v2.\n" in after.read_bytes()
-    assert applied_tree(toy, queue, "area") == tree_of(tree)
-    (tree / AREA_FILE).write_text(FIXED)
-    assert program("refresh", cwd=tree).code == 0
-    assert after.read_bytes().count(b"Sent twice") == 1
-
-
 def test_patches_above_that_still_apply_or_never_did_are_left_alone(
     program: Program, toy: Toy
 ) -> None:

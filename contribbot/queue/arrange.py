@@ -63,7 +63,7 @@ def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arra
 
 
 def rename(queue: Queue, name: str, new: str) -> Arranged:
-    """Rename a patch; its evidence and attestation move to the history of the new name."""
+    """Rename a patch with its history; evidence and attestation of the old name are deleted."""
     with transaction(queue.folder, f"mv {name} to {new}") as change:
         queue = _fresh(queue, name)
         check_new_name(queue, new)
@@ -71,18 +71,14 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
             hint = f"save and remove it: contribbot refresh {name}; contribbot edit --abort {name}"
             raise UsageError(f"{name} is open in {tree.path}", hint=hint)
         proved = (queue.evidence / name).is_dir()
-        places = {f"patches/{name}": f"patches/{new}", f"history/{name}": f"history/{new}"}
-        places |= {f"evidence/{name}": f"history/{new}/records-of-{name}"}
-        for old, place in places.items():
-            for path in sorted((queue.folder / old).rglob("*")):
+        for old in ("patches", "history", "evidence"):
+            for path in sorted((queue.folder / old / name).rglob("*")):
                 if path.is_file():
-                    inside = path.relative_to(queue.folder / old).as_posix()
-                    change.write(f"{place}/{inside}", path.read_bytes())
-                    change.delete(f"{old}/{inside}")
-        attestation = f"attestations/{name}.json"
-        if content := change.read(attestation):
-            change.write(f"history/{new}/records-of-{name}/attestation.json", content)
-            change.delete(attestation)
+                    inside = path.relative_to(queue.folder / old / name).as_posix()
+                    if old != "evidence":
+                        change.write(f"{old}/{new}/{inside}", path.read_bytes())
+                    change.delete(f"{old}/{name}/{inside}")
+        change.delete(f"attestations/{name}.json")
         specs = {
             new if other == name else other: _without(spec, name, (new,))
             for other, spec in queue.specs.items()

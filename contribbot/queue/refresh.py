@@ -25,9 +25,6 @@ from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import Drift, TreeCommits, WorkTree, find_tree, tree_lock
 
 _TREE_PATH: Final = TypeAdapter[str](TreePath)
-#: The lines between `---` and the diff of a patch file: notes that git does not commit.
-_NOTES: Final = re.compile(rb"\n---\n(?P<notes>(?:(?!diff --git )[^\n]*\n)*)(?=diff --git )")
-_DIFFSTAT: Final = re.compile(rb" [^\n]+ \|[^\n]*| \d+ files? changed[^\n]*| \w+ mode \d+ [^\n]*")
 
 
 class BrokenPatch(Model):
@@ -134,27 +131,12 @@ def _judge(
 def _keep(
     store: Store, patch: Patch, old: Sequence[str], own: TreeCommits
 ) -> tuple[PatchFile, ...]:
-    """Return new patch files; an unchanged commit keeps its old file, each file its notes."""
+    """Return new patch files; an unchanged commit keeps its old file."""
     new = [commit.commit for commit in own.commits]
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
         if _facts(store, before) == _facts(store, after):
             new[at] = before
-    noted = [
-        _with_notes(file, patch.files[at].content) if at < len(patch.files) else file
-        for at, file in enumerate(own.files)
-    ]
-    return keep_unchanged(patch.files, old, noted, new)
-
-
-def _with_notes(file: PatchFile, before: bytes) -> PatchFile:
-    """Return a patch file with the notes below `---` of the old file, as commits lose notes."""
-    old, new = _NOTES.search(before), _NOTES.search(file.content)
-    rows = old["notes"].split(b"\n") if old else []
-    notes = b"\n".join(row for row in rows if not _DIFFSTAT.fullmatch(row)).strip(b"\n")
-    if new is None or not notes:
-        return file
-    at = new.start("notes")
-    return PatchFile(file.name, file.content[:at] + b"\n" + notes + b"\n" + file.content[at:])
+    return keep_unchanged(patch.files, old, own.files, new)
 
 
 def _facts(store: Store, commit: str) -> bytes:
