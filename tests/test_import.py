@@ -16,7 +16,6 @@ from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exchange import is_plain, read_range
 from tests.lifetoy import (
-    SPOILERS,
     clone,
     commit,
     contribbot,
@@ -80,16 +79,6 @@ def test_a_branch_of_a_work_tree_that_edit_made(toy: Toy, tmp_path: Path) -> Non
     ran = contribbot(toy.queue, "new", "area", tree, "fix")
     assert ran.code == 0, ran.err
     assert reloaded(toy).patch("area").paths == ("src/toy/area.py",)
-
-
-def test_settings_of_the_clone_have_no_effect(mine: Path, tmp_path: Path) -> None:
-    plain = read_range(mine, "v1.0..fix", pin=None, scratch=made(tmp_path / "one"))
-    for key in SPOILERS:
-        git(mine, "config", "--unset-all", key)
-    assert read_range(mine, "v1.0..fix", pin=None, scratch=made(tmp_path / "two")) == plain
-    assert is_plain(plain[0])
-    assert plain[0].content.startswith(b"From 0000000000000000000000000000000000000000 ")
-    assert b"diff --git a/src/toy/area.py b/src/toy/area.py" in plain[0].content
 
 
 def made(folder: Path) -> Path:
@@ -202,10 +191,17 @@ def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> No
     ]  # fmt: skip
     ran = contribbot(toy.queue, "new", "dos", "-", stdin=mbox.replace(b"\n", b"\r\n"))
     assert ran.code == 0, ran.err
+    out = toy.root / "out"
+    git(plain, "format-patch", "-q", "--cover-letter", "-2", "-o", str(out))
+    letter = out / "0000-cover-letter.patch"
+    assert contribbot(toy.queue, "new", "folder", out).code == 0
     contents = [
-        [file.content for file in reloaded(toy).patch(name).files] for name in ("area", "dos")
+        [file.content for file in reloaded(toy).patch(name).files]
+        for name in ("area", "dos", "folder")
     ]
-    assert contents[0] == contents[1]
+    assert contents[0] == contents[1] == contents[2]
+    ran = contribbot(toy.queue, "new", "none", letter)
+    assert (ran.code, "no patch in it; it holds a cover letter only" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -255,17 +251,6 @@ def test_another_release_is_merged_from_the_text_that_the_commits_were_made_of(
     commit(mine, "Turn\n", {"src/toy/area.py": other})
     commit(mine, "Mend\n", {"src/toy/area.py": other.replace("height + width", "abs(width)")})
     assert contribbot(toy.queue, "new", "turned", mine, "fix~1..fix").code == 1
-
-
-def test_a_folder_with_a_cover_letter(toy: Toy, mine: Path, tmp_path: Path) -> None:
-    plain, out = tmp_path / "plain", tmp_path / "out"
-    git(tmp_path, "clone", "-q", "-b", "fix", str(mine), str(plain))
-    git(plain, "format-patch", "-q", "--cover-letter", "-1", "-o", str(out))
-    letter = out / "0000-cover-letter.patch"
-    assert_refused(toy, letter, said="no patch in it; it holds a cover letter only")
-    ran = contribbot(toy.queue, "new", "area", out)
-    assert ran.code == 0, ran.err
-    assert len(reloaded(toy).patch("area").files) == 1
 
 
 def test_what_no_patch_is_in(toy: Toy, tmp_path: Path) -> None:

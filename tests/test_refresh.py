@@ -245,11 +245,6 @@ def put_odd_path(tree: Path) -> None:
     git(tree, "commit", "-qm", "Odd")
 
 
-def put_orphan(tree: Path) -> None:
-    git(tree, "checkout", "-q", "--orphan", "new")
-    git(tree, "rm", "-rqf", ".")
-
-
 def put_new_root(tree: Path) -> None:
     root = git(tree, "commit-tree", "HEAD^{tree}", "-m", "new").decode().strip()
     git(tree, "reset", "-q", "--hard", root)
@@ -265,7 +260,6 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "zero": (lambda tree: git(tree, "reset", "-q", "--hard", "HEAD~1"), RETIRE),
     "lost base": (put_new_root, "does not stand on"),
     "undone": (lambda tree: git(tree, "revert", "--no-edit", "HEAD"), RETIRE),
-    "orphan": (put_orphan, "does not stand on"),
     "odd path": (put_odd_path, "not UTF-8, or not printable"),
     "bisect": (lambda tree: git(tree, "bisect", "start"), "a git bisect is not finished"),
 }  # fmt: skip

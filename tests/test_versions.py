@@ -62,18 +62,6 @@ def test_a_version_is_found_in_commits_of_the_queue_and_in_mailboxes_of_the_last
         first.files()
 
 
-def test_files_come_back_byte_for_byte_whatever_they_hold(toy: Toy) -> None:
-    """A line that looks like the start of a mail, no such line at the start, any bytes."""
-    git(toy.root, "init", "-q", "queue")
-    start = b"From 0123456789012345678901234567890123456789 Mon Sep 17 00:00:00 2001\n"
-    made = toy.format_patch({"README": b"caf\xe9\n"})
-    folder = toy.put_patch(patch=made.replace(b"---\n", start + b"---\n", 1))
-    (folder / "0002-b.patch").write_bytes(made.partition(b"\n")[2] + b"-- \n2.39.5\n")
-    queue = reloaded(toy)
-    record(queue, queue.patch("area"), why="import")
-    assert versions(toy.queue, "area")[0].files() == queue.patch("area").files
-
-
 def test_diff_shows_what_changed_between_versions(changed: Toy, program: Program) -> None:
     ran = program("queue", "diff", "area", "v1..v2")
     assert ran.code == 0, ran.err

@@ -247,10 +247,7 @@ class _Move:
             upstream = self._trees[tip] == self._trees[base]
             why = f"{self._pin} has all of it"
             return replace(moved, status=Text.UPSTREAM, row=(), why=why) if upstream else moved
-        why, count = "resolved by a person", len(moved.commits)
-        if count != len(own):
-            why += f" (commits: {len(own)} before, {count} now)"
-        return replace(moved, status=Text.MERGED, why=why)
+        return replace(moved, status=Text.MERGED, why="resolved by a person")
 
     def _put_below(self, patch: Moving, row: list[Picked]) -> str:
         """Put a patch's dependencies onto the release; return why that failed, or empty."""

@@ -279,19 +279,6 @@ def test_a_tree_that_is_gone_is_opened_anew(releases: Toy, program: Program) -> 
     assert releases.queue.is_dir()
 
 
-def test_commits_that_were_left_out_are_counted(releases: Toy, program: Program) -> None:
-    more = releases.format_patch({"README": "toys\n"}, subject="More")
-    releases.put("patches/area/0002-more.patch", more)
-    tree = resolving(program)
-    (tree / "src/toy/area.py").write_text(FIXED)
-    git(tree, "commit", "-q", "-a", "--no-edit")
-    git(tree, "cherry-pick", "--quit")
-
-    ran = program("rebase", "--continue")
-
-    assert "area  move (merged)  resolved by a person (commits: 2 before, 1 now)\n" in ran.out
-
-
 def test_what_nothing_is_left_of_says_how_to_go_on(releases: Toy, program: Program) -> None:
     tree = resolving(program)
     git(tree, "checkout", "-q", "HEAD", "--", ".")

@@ -75,17 +75,14 @@ def test_generated_files_are_left_out_and_the_root_is_put_before(kit: Kit) -> No
         ),
         root="python",
     )
+    # A setup.cfg of the repository stays, with the lines that setuptools adds.
+    setup = b"[metadata]\nname = demo\n\n[egg_info]\ntag_build = \ntag_date = 0\n"
+    assert land(kit, kit.pack({"demo-1.0/setup.cfg": setup})) == {"setup.cfg": ("100644", setup)}
     assert sorted(files) == [
         "python/sub/setup.cfg",
         "python/tests/PKG-INFO",
         "python/tests/x.egg-info/PKG-INFO",
     ]
-
-
-def test_a_setup_cfg_of_the_repository_stays(kit: Kit) -> None:
-    # setuptools adds its lines to it.
-    setup = b"[metadata]\nname = demo\n\n[egg_info]\ntag_build = \ntag_date = 0\n"
-    assert land(kit, kit.pack({"demo-1.0/setup.cfg": setup})) == {"setup.cfg": ("100644", setup)}
 
 
 @pytest.mark.parametrize(

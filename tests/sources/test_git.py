@@ -79,24 +79,6 @@ def test_the_tree_is_complete_and_alone_when_the_remote_is_gone(kit: Kit, remote
     assert kit.store.git("for-each-ref", "--format=%(refname)").stdout.count(b"\n") == 1
 
 
-def test_a_second_pin_fetches_what_differs(kit: Kit, remote: Remote) -> None:
-    first = bring(kit, f"file://{remote.path}", tag="v1.0")
-    work = remote.path.parent.parent / "work"
-    (work / "sub" / "crlf.txt").write_bytes(b"three\n")
-    git(work, "commit", "-q", "-a", "-m", "three")
-    git(work, "tag", "v2.0")
-    git(work, "push", "-q", remote.path, "v2.0")
-    before = set((kit.store.path / "objects/pack").glob("*.pack"))
-    second = bring(kit, f"file://{remote.path}", tag="v2.0")
-    arrived = b""
-    for pack in set((kit.store.path / "objects/pack").glob("*.pack")) - before:
-        arrived += kit.store.git("verify-pack", "-v", pack.with_suffix(".idx")).stdout
-    # `a.txt` and `run.sh` are as they were.
-    assert arrived.count(b" blob ") == 1
-    remote.path.rename(remote.path.with_name("gone"))
-    assert len(kit.files(second.tree)) == len(kit.files(first.tree)) == 5
-
-
 def test_the_default_remote_is_the_upstreams_on_the_configured_server(
     kit: Kit, remote: Remote, patch: pytest.MonkeyPatch
 ) -> None:

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-import typing
 from pathlib import Path
 
 import pytest
 
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.pins import Silent, ref_for
-from contribbot.git.pins.sources import SOURCES, provide, stored_tree
-from contribbot.model.pin import GitSource, InstalledSource, SourceSpec
+from contribbot.git.pins.sources import provide, stored_tree
+from contribbot.model.pin import GitSource, InstalledSource
 
 from .conftest import Kit
 
@@ -16,12 +15,6 @@ pytestmark = pytest.mark.usefixtures("find_links")
 
 TREE = {"demo-1.0/a.py": b"print(1)\n"}
 Wheel = tuple[Path, InstalledSource]
-
-
-def test_every_kind_that_a_pin_may_name_has_a_source() -> None:
-    union = typing.get_args(SourceSpec)[0]
-    kinds = {kind.model_fields["kind"].annotation for kind in typing.get_args(union)}
-    assert {typing.get_args(kind)[0] for kind in kinds} == set(SOURCES)
 
 
 def test_the_next_source_serves_and_says_what_failed_before(

@@ -315,19 +315,6 @@ def test_the_upstreams_real_releases_resolve() -> None:
     assert again == stated.model_copy(update={"toolchains": ()})
 
 
-def test_a_real_release_without_a_source_archive_is_a_wheel() -> None:
-    queue = load_queue(QUEUE)
-    found = real(queue, "sglang", "v0.5.10.post1", "newest")
-    first = found.sources[0]
-    assert isinstance(first, WheelSource)
-    assert (first.packages, first.root) == (("sglang",), "python")
-    newest = releases(found, queue.upstreams["sglang"])[-1]
-    assert newest.tag == found.tag
-    assert first.tags in {file.tags for file in newest.files}
-    moved = real(queue, "pytorch", "v2.13.0", "v2.12.1")
-    assert [source.kind for source in moved.sources][-2:] == ["wheel", "git"]
-
-
 def real(queue: Queue, name: str, old: str, tag: str) -> Pin:
     """Move a pin of our own queue; the index is the one that pip is configured for."""
     pinned = queue.pin(name, old)
