@@ -436,31 +436,25 @@ def open_replay(
 
 def _carry(tree: WorkTree) -> tuple[Path, tuple[str, ...]]:
     """Cherry-pick the replayed commits until a conflict; return the tree and conflicting paths."""
-    output = ""
     if not tree.unfinished() and tree.resolve("HEAD") == tree.state.base:
-        output = _pick(tree, *tree.state.replayed)
-    pending, before = tree.pending(), ("", "")
-    while tree.unfinished() and not pending.unstaged:
-        now = tree.resolve("HEAD"), tree.resolve("CHERRY_PICK_HEAD")
-        if now == before:
-            raise MachineError(
-                f"{tree.path}: git cherry-pick does not go on: {output.strip().splitlines()[-1]}",
-                hint="go on there by hand, with `git cherry-pick --continue`",
-            )
-        before = now
-        # If nothing is staged, the base has the whole commit already: skip the commit.
-        output += _pick(tree, "--continue" if pending.changed or not now[1] else "--skip")
+        _pick(tree, *tree.state.replayed)
+    # git goes on by itself where an earlier resolution of a conflict is known.
+    for _ in tree.state.replayed:
         pending = tree.pending()
-    return tree.path, pending.unstaged if tree.unfinished() else ()
+        if not tree.unfinished() or pending.unstaged:
+            break
+        # If nothing is staged, the base has the whole commit already: skip the commit.
+        skipped = not pending.changed and tree.resolve("CHERRY_PICK_HEAD")
+        _pick(tree, "--skip" if skipped else "--continue")
+    return tree.path, tree.pending().unstaged if tree.unfinished() else ()
 
 
-def _pick(tree: WorkTree, *args: str) -> str:
+def _pick(tree: WorkTree, *args: str) -> None:
     done = tree.git("cherry-pick", *args, env=_AS_CONTRIBBOT, accept=(0, 1, 128))
-    output = (done.stderr + done.stdout).decode("utf-8", "replace")
     if done.returncode and not tree.unfinished():
-        last = [row for row in output.splitlines() if row.strip()][-1:]
-        raise MachineError(f"{tree.path}: git cherry-pick: {''.join(last) or 'it says nothing'}")
-    return output
+        output = (done.stderr + done.stdout).decode("utf-8", "replace").split("\n")
+        last = next((row for row in reversed(output) if row.strip()), "it says nothing")
+        raise MachineError(f"{tree.path}: git cherry-pick: {last}")
 
 
 def resolved_files(queue: Queue, name: str) -> tuple[PatchFile, ...]:
