@@ -10,7 +10,7 @@ from contribbot.queue.arrange import range_diff, read_range
 from contribbot.queue.history import journal_file, versions
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program, until
-from tests.toy import AREA, Toy, git, record
+from tests.toy import AREA, FIXED, Toy, git, record
 
 BETTER = AREA.replace("return width + height", "return width * height")
 
@@ -102,6 +102,37 @@ def test_what_is_no_range_is_refused(text: str) -> None:
         read_range(text)
 
 
+def test_a_version_is_compared_on_what_it_stood_on(toy: Toy) -> None:
+    """What is below has changed too: each version stands on its own state of it."""
+    git(toy.root, "init", "-q", "queue")
+    toy.put_patch()
+    upper: dict[str, str | bytes] = {
+        "src/toy/area.py": FIXED.replace("* height / 2", "* height * 0.5")
+    }
+    git(toy.upstream, "checkout", "-q", "--detach")
+    toy.write("src/toy/area.py", FIXED)
+    git(toy.upstream, "commit", "-qam", "below")
+    below, toy.commit = toy.commit, git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    patch = toy.format_patch(upper, "Halve by a product")
+    toy.commit = below
+    git(toy.upstream, "checkout", "-q", "main")
+    toy.put_patch("upper", patch=patch, extra='depends_on = ["area"]')
+    first = reloaded(toy, "area", "upper")
+    record(first, first.patch("upper"), why="import")
+    assert versions(toy.queue, "upper")[0].event.below == {"area": first.patch("area").digest}
+
+    # Below it the same line says something else now, and so its context differs.
+    below_before = first.patch("area")
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": BETTER}))
+    second = load_queue(toy.queue)
+    with pytest.raises(QueueError, match=r"stood on area .* recorded nowhere"):
+        range_diff(second, "upper", 1)
+    record(second, below_before, second.patch("area"), why="refresh")
+    compared = range_diff(second, "upper", 1)
+    assert (compared.old, compared.new, compared.same) == ("v1", "files", True)
+    assert " = 1: " in compared.range_diff
+
+
 def test_a_version_whose_release_left_the_queue_can_be_compared(
     changed: Toy, tmp_path: Path
 ) -> None:
@@ -138,3 +169,24 @@ def test_versions_of_a_patch_that_left_the_queue_can_be_compared(
     assert "area: not in the queue any more" in ran.err
     assert "name two versions: v1..v2" in ran.err
     assert "no such patch: are" in program("queue", "diff", "are", "v1..v2").err
+
+
+def test_what_a_version_stood_on_is_found_under_its_new_name(toy: Toy) -> None:
+    git(toy.root, "init", "-q", "queue")
+    toy.put_patch()
+    toy.put_patch(
+        "upper",
+        patch=toy.format_patch({"README": "toys\n"}),
+        files=("README",),
+        extra='depends_on = ["area"]',
+    )
+    first = reloaded(toy, "area", "upper")
+    record(first, first.patch("area"), why="import")
+    record(first, first.patch("upper"), why="import")
+    for folder in ("patches", "history"):
+        (toy.queue / folder / "area").rename(toy.queue / folder / "field")
+    stated = toy.queue / "patches/upper/patch.toml"
+    stated.write_text(stated.read_text().replace('["area"]', '["field"]'))
+    second = reloaded(toy, "field", "upper")
+    assert range_diff(second, "upper", 1).same
+    assert range_diff(second, "field", 1).same

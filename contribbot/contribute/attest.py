@@ -67,7 +67,7 @@ def _digest(queue: Queue, body: Body, attestation: Attestation) -> str:
     patch = queue.patch(body.patch)
     made = attestation.model_dump(mode="json", exclude={"digest"})
     stated = (patch.name, patch.upstream.repository, patch.digest, patch.checks_digest)
-    below = [*history.digests_below(queue, patch.name).items()]
+    below = [(lower.name, lower.digest) for lower in history.below_of(queue, patch.name)]
     questions = rules_of(queue, patch.upstream.name).questions
     asked = [question.model_dump(mode="json") for question in questions]
     return json_digest([made, body.title, body.text, *stated, below, asked])

@@ -374,6 +374,7 @@ class _DiffSide:
     title: str
     digest: str
     base: Pin
+    below: tuple[tuple[PatchFile, ...], ...]
     files: tuple[PatchFile, ...]
 
 
@@ -399,19 +400,20 @@ def range_diff(
             f"{name}: no version is recorded yet",
             hint="the first change by contribbot records what was there before, as v1",
         )
-    left = _recorded(known[-1] if old is None else history.version(queue.folder, name, old))
+    left = _recorded(queue, known[-1] if old is None else history.version(queue.folder, name, old))
     if new is not None:
-        right = _recorded(history.version(queue.folder, name, new))
+        right = _recorded(queue, history.version(queue.folder, name, new))
     elif name in queue.specs:
         patch = queue.patch(name)
-        right = _DiffSide("files", patch.digest, patch.pin, patch.files)
+        below = tuple(lower.files for lower in history.below_of(queue, name))
+        right = _DiffSide("files", patch.digest, patch.pin, below, patch.files)
     else:
         raise UsageError(
             f"{name}: not in the queue any more, and without files to compare with",
             hint=f"name two versions: v1..v{known[-1].number}",
         )
     with run_folder() as scratch:
-        ranges = [_commits(queue, name, side, scratch) for side in (left, right)]
+        ranges = [_commits(queue, side, scratch) for side in (left, right)]
         store = open_store(stores_folder(), left.base.upstream)
         factor = f"--creation-factor={_CREATION_FACTOR}"
         output = store.git("range-diff", "--no-color", factor, *ranges).stdout
@@ -424,22 +426,48 @@ def range_diff(
     )
 
 
-def _recorded(version: history.Version) -> _DiffSide:
-    event = version.event
-    return _DiffSide(f"v{version.number}", event.digest, event.base, version.files())
+def _recorded(queue: Queue, recorded: history.Version) -> _DiffSide:
+    event, title = recorded.event, f"v{recorded.number}"
+    below = tuple(
+        _lower(queue, f"{recorded.patch} {title}", name, digest)
+        for name, digest in event.below.items()
+    )
+    return _DiffSide(title, event.digest, event.base, below, recorded.files())
 
 
-def _commits(queue: Queue, name: str, side: _DiffSide, scratch: Path) -> str:
-    """Write a version's commits, on its dependencies of now; return their range for git."""
+def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile, ...]:
+    """Return the files with a digest, of a dependency that may have been renamed."""
+    # After a rename, the dependency's journal is in the folder of the new name.
+    for journal in sorted(queue.folder.glob("history/*/journal.jsonl")):
+        for recorded in history.versions(queue.folder, journal.parent.name):
+            if recorded.event.digest == digest:
+                return recorded.files()
+    for patch in map(queue.patch, queue.specs):
+        if patch.digest == digest:
+            return patch.files
+    raise QueueError(
+        f"{whose} stood on {name} (sha256 {digest[:12]}), which is recorded nowhere",
+        hint=f"restore that state of {name} from the queue's own git",
+    )
+
+
+def _commits(queue: Queue, side: _DiffSide, scratch: Path) -> str:
+    """Write a version's commits into the store; return their range for git."""
     if side.base.upstream not in queue.upstreams:
         raise UsageError(
             f"the queue has no pin of {side.base.upstream} any more",
             hint=f"pin the release again: contribbot pin add {side.base.upstream} {side.base.tag}",
         )
     fetched = fetch_pin(queue, side.base, progress=Silent())
+    tips = [fetched.commit]
     with fetched.store.exclusive():
         stack = PatchStack(queue, fetched, scratch)
-        below = stack.chain(fetched.commit, queue.below(name) if name in queue.specs else ())
-        series = below if below.why else stack.series(below.commit, side.files)
-    _require(f"{side.title} of {name}", series.why)
-    return f"{series.base}..{series.commit}"
+        for files in (*side.below, side.files):
+            series = stack.series(tips[-1], files)
+            if series.conflicts:
+                raise QueueError(
+                    f"{side.title} does not apply: {series.conflicts[0].headline}",
+                    hint="compare with a version that does",
+                )
+            tips.append(series.commit)
+    return f"{tips[-2]}..{tips[-1]}"

@@ -29,7 +29,7 @@ from contribbot.model.evidence import (
     Verdict,
 )
 from contribbot.model.lifecycle import Due, Need, PatchStatus, Text
-from contribbot.model.patch import Expiry, PatchFile, Reference, digest_of
+from contribbot.model.patch import Expiry, Patch, PatchFile, Reference, digest_of
 from contribbot.model.pin import Pin, ReleaseRecipe
 from contribbot.queue.load import Queue, no_such_patch
 from contribbot.queue.transaction import OperationLog, Transaction, transaction
@@ -400,10 +400,14 @@ def record(
     return number
 
 
+def below_of(queue: Queue, name: str) -> list[Patch]:
+    """Return a patch's dependencies, lowest first; empty if the patch is not in the queue."""
+    return [queue.patch(lower) for lower in queue.below(name)] if name in queue.specs else []
+
+
 def digests_below(queue: Queue, name: str) -> dict[str, str]:
     """Return the digest of each of a patch's dependencies, by name."""
-    below = queue.below(name) if name in queue.specs else ()
-    return {lower: queue.patch(lower).digest for lower in below}
+    return {patch.name: patch.digest for patch in below_of(queue, name)}
 
 
 _FILE: Final = "superseded.json"
