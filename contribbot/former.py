@@ -16,6 +16,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 }
 #: Replacements of options, by command and option, such as `verify --with`.
 OPTIONS: Final[Mapping[str, str]] = {
+    "attest --show": "contribbot open-pr NAME --dry-run names what is missing, an attestation too",
     "body --template": "the template in force is filled; `templates/NAME.md.j2` replaces it",
     "doctor --import": "a torch that a program patches is not looked for any more",
     "follow --all": "the page of the pull request has every thread and comment",

@@ -234,8 +234,8 @@ queue split aera x a.py | AERA
 queue log aera | AERA
 queue retire aera | AERA
 check aera | AERA
-evidence body aera | AERA
-attest aera --show | AERA
+evidence show aera | AERA
+body aera | AERA
 open-pr aera --dry-run | AERA
 runners dispatch aera | AERA
 new x --title T --depends-on aera | AERA

@@ -28,7 +28,6 @@ from contribbot.contribute.body import (
 from contribbot.contribute.follow import follow as look
 from contribbot.contribute.gate import judge, read_option, set_different
 from contribbot.contribute.model import (
-    Attestation,
     Body,
     Candidate,
     Comment,
@@ -49,7 +48,7 @@ from contribbot.contribute.open_pr import (
     preview_all,
 )
 from contribbot.contribute.retire import retire as take_out
-from contribbot.errors import ContribbotError, ExitCode, GitHubError, UsageError, first_of
+from contribbot.errors import ExitCode, GitHubError, UsageError, first_of
 from contribbot.markdown import shortened
 from contribbot.model.base import Model
 from contribbot.model.patch import Patch
@@ -225,34 +224,6 @@ def linked_lines(queue: Queue, wish: Wish) -> list[str]:
     return [*rows, f"the gate asks why this one is different: {way}"]
 
 
-@cli.command("attest rmsnorm --show")
-def attest(
-    patch: cli.PatchArgument,
-    show: Annotated[
-        bool, cli.flag("--show", "Say whether it is attested, or what changed since.")
-    ] = False,
-) -> cli.Reply | int:
-    """Show a person the diff, the text and the gate, and write down that they stand for it."""
-    if current_settings().as_json and not show:
-        raise UsageError("--json is for programs, and a person attests", hint="give --show, too")
-    if not show:
-        _refuse_programs()
-    queue, name = cli.open_patch(patch)
-    if not show:
-        return _attest(queue, name)
-    attestation = attesting.read(queue, name)
-    void = ""
-    try:
-        attesting.require(queue, make_body(queue, name))
-    except ContribbotError as error:
-        void = f"{error.message}; {error.hint}"
-    who = f"{attestation.person.name} <{attestation.person.email}>"
-    when = f"attested by {who}, {attestation.time:%Y-%m-%d %H:%M} UTC"
-    lines = [f"{name}: {'void' if void else 'valid'}; {when}", *([f"  {void}"] if void else [])]
-    document = AttestedView(patch=name, void=void, attestation=attestation)
-    return cli.Reply(document, lines, int(bool(void)))
-
-
 def _refuse_programs() -> None:
     """Refuse to attest where standard input or output is no terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -262,7 +233,14 @@ def _refuse_programs() -> None:
         )
 
 
-def _attest(queue: Queue, name: str) -> int:
+@cli.command("attest rmsnorm")
+def attest(patch: cli.PatchArgument) -> int:
+    """Show a person the diff, the text and the gate, and write down that they stand for it."""
+    if current_settings().as_json:
+        hint = "contribbot open-pr NAME --dry-run --json says whether it is attested"
+        raise UsageError("--json is for programs, and a person attests", hint=hint)
+    _refuse_programs()
+    queue, name = cli.open_patch(patch)
     person = attesting.person_of(queue)
     if queue.patch(name).spec.contribution.person is None:
         # Show the change before the first questions, which come before the gate.
@@ -339,14 +317,6 @@ def ask_line(prompt: str) -> str | None:
         typer.echo("")
         return None
     return typed
-
-
-class AttestedView(Model):
-    """The document of `attest --show --json`; `void` says why the attestation does not hold."""
-
-    patch: str
-    void: str
-    attestation: Attestation
 
 
 @cli.command("queue retire rmsnorm")
