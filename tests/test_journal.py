@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -198,11 +196,3 @@ def test_log_prints_the_history_newest_last(area: Toy, program: Program) -> None
     wrong = program("queue", "log", "aera")
     assert wrong.code == 2
     assert "no such patch: aera" in wrong.err
-
-
-def test_reading_needs_no_right_to_write(toy: Toy, program: Program) -> None:
-    append(toy.queue, "area", opened())
-    shutil.rmtree(toy.queue / ".contribbot")
-    assert program("queue", "log", "area").code == 0
-    assert not (toy.queue / ".contribbot").exists()
-    assert os.listdir(toy.queue / "history") == ["area"]  # noqa: PTH208  names alone

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -225,53 +225,37 @@ def test_a_commit_in_latin_1_or_of_another_branch_is_taken(program: Program, que
     assert b"Subject: [PATCH 2/2] =?UTF-8?q?Caf=C3=A9?=\n" in content
 
 
-def put_merge(tree: Path) -> None:
-    git(tree, "switch", "-qc", "side", "HEAD~1")
-    (tree / "README").write_text("side\n")
-    git(tree, "commit", "-qam", "Side")
-    git(tree, "switch", "-q", "contribbot/area")
-    git(tree, "merge", "-q", "-m", "Merge side", "side")
-
-
-def put_submodule(tree: Path) -> None:
-    (tree / "third/party").mkdir(parents=True)
-    git(tree, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},third/party")
-    git(tree, "commit", "-qm", "Add third")
-
-
-def put_odd_path(tree: Path) -> None:
-    Path(os.fsdecode(bytes(tree / "caf") + b"\xe9")).write_text("new\n")
-    git(tree, "add", "-A")
-    git(tree, "commit", "-qm", "Odd")
-
-
-def put_new_root(tree: Path) -> None:
-    root = git(tree, "commit-tree", "HEAD^{tree}", "-m", "new").decode().strip()
-    git(tree, "reset", "-q", "--hard", root)
-
-
 RETIRE = "to take the patch out of the queue: contribbot queue retire area --why WHY"
-SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
-    "merge": (put_merge, "the commit 'Merge side' is a merge"),
-    "empty": (
-        lambda tree: git(tree, "commit", "-q", "--allow-empty", "-m", "None"), "'None' changes",
+#: Commands of git that spoil a tree, and what refresh says of it.
+SPOILT = {
+    "merge": (
+        "switch -qc side HEAD~1; commit -q --allow-empty -m Side; merge -q -m Join contribbot/area",
+        "the commit 'Join' is a merge",
     ),
-    "submodule": (put_submodule, "'Add third' changes the submodule 'third/party'"),
-    "zero": (lambda tree: git(tree, "reset", "-q", "--hard", "HEAD~1"), RETIRE),
-    "lost base": (put_new_root, "does not stand on"),
-    "undone": (lambda tree: git(tree, "revert", "--no-edit", "HEAD"), RETIRE),
-    "odd path": (put_odd_path, "not UTF-8, or not printable"),
-    "bisect": (lambda tree: git(tree, "bisect", "start"), "a git bisect is not finished"),
-}  # fmt: skip
+    "empty": ("commit -q --allow-empty -m None", "'None' changes"),
+    "submodule": (
+        f"update-index --add --cacheinfo 160000,{'1' * 40},third/party; commit -qm 'Add third'",
+        "'Add third' changes the submodule 'third/party'",
+    ),
+    "zero": ("reset -q --hard HEAD~1", RETIRE),
+    "lost base": ("checkout -q --orphan new; commit -qm New", "does not stand on"),
+    "undone": ("revert --no-edit HEAD", RETIRE),
+    "odd path": ("add -A; commit -qm Odd", "not UTF-8, or not printable"),
+    "bisect": ("bisect start", "a git bisect is not finished"),
+}
 
 
 @pytest.mark.parametrize("how", SPOILT)
 def test_what_cannot_be_taken_is_refused_and_nothing_is_written(
     program: Program, queue: Path, how: str
 ) -> None:
-    spoil, said = SPOILT[how]
+    commands, said = SPOILT[how]
     tree = opened(program)
-    spoil(tree)
+    (tree / "third/party").mkdir(parents=True)
+    if how == "odd path":
+        Path(os.fsdecode(bytes(tree / "caf") + b"\xe9")).write_text("new\n")
+    for command in commands.split(";"):
+        git(tree, *shlex.split(command))
     before = snapshot(queue)
 
     ran = program("refresh", "area")

@@ -79,20 +79,6 @@ def test_a_pin_moves_and_comments_stay() -> None:
     assert set_pin(edited, new, old) == SMALL
 
 
-def test_sources_of_a_pin_come_and_go() -> None:
-    (old,) = spec_of(SMALL).pins
-    for sources in ((WHEEL, GIT), (SDIST, WHEEL, GIT), (GIT,), (WHEEL,), (GIT, SDIST)):
-        new = Pin(upstream="x", tag="v2", sources=sources)
-        edited = set_pin(SMALL, old, new)
-        assert spec_of(edited).pins == (new,)
-        assert b"# the first" in edited
-        assert not [
-            row
-            for row, after in zip(edited.splitlines(), edited.splitlines()[1:], strict=False)
-            if after.startswith(b"[[") and row.strip() and not row.startswith(b"#")
-        ], edited.decode()
-
-
 @pytest.mark.parametrize("place", range(4))
 def test_each_pin_of_the_real_queue_moves_and_the_others_stay(place: int) -> None:
     spec = spec_of(REAL)

@@ -29,8 +29,6 @@ _OFFSET: Final = re.compile(
 )
 #: Git's words where the store lacks the blob that the diff's `index` line names.
 _WITHOUT_BASE: Final = "lacks the necessary blob"
-#: Git's words for a new file at the path of a folder that still has files.
-_IN_THE_WAY: Final = "unable to add cache entry"
 
 
 @dataclass(frozen=True)
@@ -245,9 +243,8 @@ def _apply(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason
         index.put(dict.fromkeys(mail.paths, (GONE, NOTHING)))
         index.entries = dict(before)
         index.put({path: before[path] for path in mail.paths & before.keys()})
-    # Status 0 or 1, or a file at a folder's path: no fit. Otherwise git cannot read the patch.
-    fits_not = done.returncode in {0, 1} or _IN_THE_WAY in words
-    if not fits_not or "corrupt patch" in words:
+    # Status 0 or 1: no fit. Otherwise git cannot read the patch.
+    if done.returncode not in {0, 1} or "corrupt patch" in words:
         raise QueueError(f"{mail.file}: {words.strip().splitlines()[-1]}", hint=AGAIN)
     errors = [row for row in words.splitlines() if row.startswith("error: ")]
     first = errors[0].removeprefix("error: ") if errors else "it fits at several places"

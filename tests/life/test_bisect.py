@@ -118,28 +118,3 @@ def test_an_end_that_cannot_be_had_is_no_wrong_usage(releases: Toy, program: Pro
     assert ran.code == 3
     last = ran.err.splitlines()[-1]
     assert last.startswith("contribbot: v1.6: it cannot be decided there: toy v1.6: no source")
-
-
-def test_commits_on_two_branches_are_told_from_wrong_order(releases: Toy, program: Program) -> None:
-    """As where each release has a branch of its own."""
-    git(releases.upstream, "checkout", "-q", "-b", "stable", "v1.1")
-    release(releases, "v1.1.1", {"README": "stable\n"})
-    git(releases.upstream, "checkout", "-q", "main")
-    ran = program("bisect", "area", "--commits", "v1.1.1", "v1.3")
-    assert ran.code == 2
-    assert "v1.3 does not come after v1.1.1: they are on two branches" in ran.err
-    assert "begin where they part: git merge-base v1.1.1 v1.3" in ran.err
-
-
-def test_what_cannot_be_tried_does_not_hide_that_the_last_has_it(
-    area: Toy, program: Program
-) -> None:
-    assert program("status", "--against", "v1.0", "--text-only").code == 0
-    release(area, "v1.1", {"src/toy/area.py": WRONG + "# lost\n"})
-    release(area, "v1.2", {"src/toy/area.py": TAKEN})
-    lost = git(area.upstream, "rev-parse", "v1.1:src/toy/area.py").decode().strip()
-    (area.upstream / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
-    ran = program("bisect", "area", "v1.0", "v1.2")
-    assert ran.code == 1
-    assert "it is one of v1.1, v1.2; those before the last could not be tried" in ran.out
-    assert "and the last has all of it already" in ran.out

@@ -9,7 +9,7 @@ import pytest
 from contribbot.errors import QueueError
 from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import read_mail
-from contribbot.git.repository import GONE, NewCommit, Store, open_store, write_commits
+from contribbot.git.repository import Store, open_store
 from contribbot.model.patch import PatchFile
 from tests.toy import Toy, git
 
@@ -117,26 +117,6 @@ def test_the_commits_are_those_that_commit_tree_makes(
         assert store.git(*form, made.commit).stdout == expected, (author, date)
 
 
-def test_writing_commits_leaves_no_ref_and_writes_once(toy: Toy, store: Store) -> None:
-    blob = store.git("hash-object", "-w", "--stdin", stdin=b"x\n").stdout.decode().strip()
-    line = b"A B <a@b.c> 1 +0000"
-    wanted = [
-        NewCommit(toy.commit, line, line, b"One\n", entries={"a/new/file": ("100644", blob)}),
-        NewCommit("", line, line, b"Two\n", after=0, entries={"a/new/file": (GONE, "")}),
-    ]
-    refs = store.git("for-each-ref").stdout
-
-    made = write_commits(store, wanted, dates="raw")
-    written = sorted(path.name for path in (store.path / "objects").rglob("*"))
-    assert write_commits(store, wanted, dates="raw") == made
-
-    assert store.git("for-each-ref").stdout == refs
-    assert sorted(path.name for path in (store.path / "objects").rglob("*")) == written
-    assert [store.tree_of(commit) for commit, _ in made] == [tree for _, tree in made]
-    assert made[1][1] == store.tree_of(toy.commit)
-    store.git("fsck", "--strict", made[1][0])
-
-
 def check_against_git(store: Store, base: str, patches: list[PatchFile], scratch: Path) -> None:
     """Compare a series with `git apply` on an index of the whole tree, a call a patch."""
     series = apply_series(store, base, patches, pin="x", scratch=scratch)
@@ -175,23 +155,3 @@ def test_a_path_that_recurs_is_what_git_makes_of_it(toy: Toy, store: Store, scra
     check_against_git(store, base, patches, scratch)
     tip = git(toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
     assert apply_series(store, base, patches, pin="x", scratch=scratch).applied[-1].tree == tip
-
-
-def test_a_folder_that_keeps_a_file_becomes_no_file(toy: Toy, store: Store, scratch: Path) -> None:
-    toy.write("docs/gone", "1\n")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "-m", "A folder")
-    git(toy.upstream, "rm", "-q", "-r", "docs")
-    toy.write("docs", "a file\n")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "-m", "A file for it")
-    file = PatchFile("1.patch", git(toy.upstream, "format-patch", "-1", "--stdout"))
-    git(toy.upstream, "reset", "-q", "--hard", "HEAD~")
-    fits = fetch(toy, store)
-    toy.write("docs/kept", "2\n")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "-m", "One more")
-    full = fetch(toy, store)
-    assert apply_series(store, fits, [file], pin="x", scratch=scratch).applied
-    (conflict,) = apply_series(store, full, [file], pin="x", scratch=scratch).conflicts
-    assert conflict.why == "the pin has a folder there"
