@@ -219,20 +219,12 @@ def undo(folder: Path) -> Reversal:
     with hold_queue(folder):
         load_queue(folder)  # Fail before any change if the queue cannot be read.
         inverse = OperationLog.require(folder).inverse()
-        change = Transaction(folder, f"undo: {inverse.summary}")
-        for path, content in inverse.files.items():
-            if content is None:
-                change.delete(path)
-            else:
-                change.write(path, content)
-        change.commit()
-        queue = load_queue(folder)
-        record = Transaction(folder, "undo")
-        names = {path.split("/")[1] for path in inverse.files if path.endswith(".patch")}
-        for name in [name for name in queue.specs if name in names]:
-            patch, below = queue.patch(name), history.digests_below(queue, name)
-            history.record(record, name, patch.files, patch.pin, why="undo", below=below)
-        record.commit()
+        with transaction(folder, f"undo: {inverse.summary}") as change:
+            for path, content in inverse.files.items():
+                if content is None:
+                    change.delete(path)
+                else:
+                    change.write(path, content)
     files = tuple(sorted(inverse.files))
     return Reversal(operation=inverse.summary, files=files)
 
