@@ -16,21 +16,18 @@ from tests.contribute.bodytoy import describe
 from tests.contribute.following import Post, make_post
 from tests.contribute.gatetoy import Proved, Table, make_proved, make_table, make_verified
 from tests.contribute.opening import Desk, make_desk
-from tests.github.handle import GitHub, serve
+from tests.github.conftest import github
+from tests.github.handle import GitHub
 from tests.github.state import Pull
 from tests.toy import Toy
+
+__all__ = ["github"]
 
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """The local GitHub asks nobody to wait a second between writes."""
     monkeypatch.setattr(client, "Waits", functools.partial(Waits, between_writes=0))
-
-
-@pytest.fixture
-def github(tmp_path: Path) -> Iterator[GitHub]:
-    with serve(tmp_path / "github") as github:
-        yield github
 
 
 @pytest.fixture(scope="session")

@@ -74,6 +74,36 @@ def test_a_real_patch_reads_as_it_was_approved_in_the_templates_sections(case: s
     assert (body.upstream == "pytorch") is (Want.WORDS in body.wants)
 
 
+@pytest.mark.parametrize("case", REAL)
+def test_a_real_text_has_what_a_reader_can_open_and_what_a_record_holds(case: str) -> None:
+    body, patch = real(case), real_queue().patch(case)
+    noise = ("seal", "evidence/", "contribbot verify", "R1", "R2", "incomplete record", "checks/")
+    assert not [word for word in (*noise, *(row.seal for row in body.records)) if word in body.text]
+    first = body.text.partition("\n")[0]
+    gone = "**Superseded by sgl-project/sglang#23974: v0.5.23 has the fix"
+    assert first.startswith(gone) is (case == "rmsnorm")
+    # Each row is a test or a source of the upstream, and its figure is one that a record holds.
+    diff, rows = "".join(file.content.decode() for file in patch.files), table_of(body.text)
+    for row in rows:
+        name = re.match(r"\| `([^`]+)`", row)
+        assert name, row
+        assert name[1] in diff, row
+    for stage in stages(case):
+        own = patch.spec.contribution.tests.get(str(stage["label"]), "").rpartition("::")[2]
+        if stage["outcome"] != "passed" or not own or stage["stage"] == "bench":
+            continue
+        mine = [row for row in rows if row.startswith(f"| `{own}` |")]
+        passed = dig(stage, "details", "patched", "passed")
+        assert isinstance(passed, list)
+        assert any(row.endswith(f"| {len(passed)} pass |") for row in mine)
+    # What was compiled is nowhere said as if it had run; what ran on CUDA says so.
+    assert {"gfx942", "gfx950"} <= set(body.not_run)
+    assert f"**Not run** on {', '.join(body.not_run)}: no AMD GPU was used." in body.text
+    results = [row for row in body.text.splitlines() if row.startswith("| ")]
+    assert all("not run" in row for row in results if re.search(r"\| gfx\w+", row))
+    assert not [row for row in results if re.search(r"\| gfx\w+ \| [^|]* pass", row)]
+
+
 def table_of(text: str) -> list[str]:
     """Return the rows of the table that a reader sees at once; there is one at most."""
     shown = re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
@@ -118,50 +148,6 @@ def test_a_text_is_as_short_as_its_upstreams_reviewers_read(
         assert word not in body.text
 
 
-@pytest.mark.parametrize("case", REAL)
-def test_a_text_names_nothing_that_a_reader_cannot_open(case: str) -> None:
-    body = real(case)
-    for noise in (
-        "seal",
-        "evidence/",
-        "contribbot verify",
-        "R1",
-        "R2",
-        "incomplete record",
-        "checks/",
-        *(row.seal for row in body.records),
-    ):
-        assert noise not in body.text
-    first = body.text.partition("\n")[0]
-    assert first.startswith("**Superseded by sgl-project/sglang#23974: ") is (case == "rmsnorm")
-    assert ("v0.5.23 has the fix" in first) is (case == "rmsnorm")
-
-
-@pytest.mark.parametrize("case", REAL)
-def test_a_row_is_a_test_or_a_source_of_the_upstream(case: str) -> None:
-    patch = real_queue().patch(case)
-    diff = "".join(file.content.decode() for file in patch.files)
-    for row in table_of(real(case).text):
-        name = re.match(r"\| `([^`]+)`", row)
-        assert name, row
-        assert name[1] in diff, row
-
-
-@pytest.mark.parametrize("case", REAL)
-def test_every_figure_is_one_that_a_record_holds(case: str) -> None:
-    body = real(case)
-    tests = real_queue().specs[body.patch].contribution.tests
-    rows = table_of(body.text)
-    for stage in stages(case):
-        own = tests.get(str(stage["label"]), "").rpartition("::")[2]
-        if stage["outcome"] != "passed" or not own or stage["stage"] == "bench":
-            continue
-        mine = [row for row in rows if row.startswith(f"| `{own}` |")]
-        passed = dig(stage, "details", "patched", "passed")
-        assert isinstance(passed, list)
-        assert any(row.endswith(f"| {len(passed)} pass |") for row in mine)
-
-
 @pytest.mark.parametrize(
     ("slowest", "fastest", "said"),
     [
@@ -175,18 +161,6 @@ def test_every_figure_is_one_that_a_record_holds(case: str) -> None:
 )  # fmt: skip
 def test_a_speed_is_said_as_reviewers_say_it(slowest: float, fastest: float, said: str) -> None:
     assert pace(slowest, fastest) == said
-
-
-@pytest.mark.parametrize("case", REAL)
-def test_nothing_is_said_to_have_run_on_an_amd_gpu(case: str) -> None:
-    body = real(case)
-    rows = body.text.splitlines()
-    assert {"gfx942", "gfx950"} <= set(body.not_run)
-    assert f"**Not run** on {', '.join(body.not_run)}: no AMD GPU was used." in body.text
-    # What was compiled is nowhere said as if it had run; what ran on CUDA says so.
-    results = [row for row in rows if row.startswith("| ")]
-    assert all("not run" in row for row in results if re.search(r"\| gfx\w+", row))
-    assert not [row for row in results if re.search(r"\| gfx\w+ \| [^|]* pass", row)]
 
 
 def text_of(toy: Toy) -> str:
