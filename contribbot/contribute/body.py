@@ -39,7 +39,6 @@ from contribbot.queue.load import Queue, read_model
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
-    from unidiff.patch import PatchedFile
 
     from contribbot.github.client import GitHub
 
@@ -232,16 +231,9 @@ def visible_words(text: str) -> int:
 
 def changed_lines(patch: Patch, rules: Rules) -> int:
     """Count the lines that a patch adds and removes outside tests."""
-    below = test_folders(patch, rules)
-    changed = changed_files(patch)
-    return sum(file.added + file.removed for path, file in changed if not path.startswith(below))
-
-
-def changed_files(patch: Patch) -> Iterator[tuple[str, PatchedFile]]:
-    """Yield the path and the change of each file in a patch's diffs."""
-    for file in patch.files:
-        for part in parse(file.name, file.content):
-            yield path_of(part), part
+    parts = (part for file in patch.files for part in parse(file.name, file.content))
+    changed = (part for part in parts if not path_of(part).startswith(test_folders(patch, rules)))
+    return sum(part.added + part.removed for part in changed)
 
 
 def test_folders(patch: Patch, rules: Rules) -> tuple[str, ...]:

@@ -73,7 +73,6 @@ class Place:
     upstream: str
     fork: str
     tip: Tip
-    server: str = ""
     #: The fork's id in GraphQL, empty if not known; whether the fork does not exist yet.
     fork_id: str = ""
     missing: bool = False
@@ -317,7 +316,7 @@ def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, .
     except (NotFoundError, RefusedError) as error:
         if isinstance(error, RefusedError) and error.status == HTTPStatus.CONFLICT:
             raise  # the error says what to do
-        raise _unready(place, error) from error
+        raise _unready(github, place, error) from error
     return tuple(commits)
 
 
@@ -342,9 +341,9 @@ def _make_commit(
     return tree.sha, commit.sha
 
 
-def _unready(place: Place, error: GitHubError) -> OpeningError:
+def _unready(github: GitHub, place: Place, error: GitHubError) -> OpeningError:
     """Return the error for a fork that refuses commits on the upstream's tip."""
-    page = f"{place.server}/{place.fork}"
+    page = f"{github.server.web}/{place.fork}"
     if place.own:
         own = f"{place.own} commit{'s' if place.own > 1 else ''} of your own"
         why = f"{place.tip.name} of {place.fork} has {own} and is {place.behind} behind,"
@@ -417,7 +416,7 @@ def _make_ref(github: GitHub, place: Place, branch: str, head: str, ours: frozen
         fork.create_git_ref(f"refs/heads/{branch}", head)
     except NotFoundError as error:
         # The commits exist on GitHub, so the error must be about the branch.
-        raise _unready(place, error) from error
+        raise _unready(github, place, error) from error
     except RefusedError as error:
         now = head_of(fork, branch)
         if now == head:

@@ -31,7 +31,6 @@ from contribbot.model.record import (
     CompileRecord,
     EmulateDetails,
     NumericsDetails,
-    NumericsRecord,
     RunRecord,
     SideRecord,
     StageDetails,
@@ -71,7 +70,9 @@ class Figure:
         #: The facts under the name of their kind; None: facts of another kind.
         self.stated = self.facts if isinstance(self.facts, StatedDetails) else None
         self.bench = self.facts if isinstance(self.facts, BenchDetails) else None
-        self.numerics = numerics_of(self.facts)
+        facts = self.facts
+        numeric = facts if isinstance(facts, NumericsDetails | EmulateDetails) else None
+        self.numerics = judged = numeric.numerics if numeric else None
         #: The tests that fail without the change; the stated reason; how many fail, how many pass.
         self.failures = self.stated.base.failed if self.stated else ()
         self.reason = self.stated.stated_reason if self.stated else ""
@@ -87,7 +88,6 @@ class Figure:
         #: none differs on either tree; the largest error with and without the change, as a multiple
         #: of the reference's error; whether a floor replaced a smaller reference error in some
         #: cell; in how many cells the base gives NaN or infinity; whether it gives no result.
-        judged = self.numerics
         base, patched = (judged.cells.base, judged.cells.patched) if judged else ((), ())
         kinds = {output.kind for cell in (*base, *patched) for output in cell.outputs}
         totals = (judged.totals.base, judged.totals.patched) if judged else ()
@@ -177,11 +177,6 @@ class Figure:
 def skipped(side: SideRecord) -> int:
     """Return how many tests were skipped on a tree."""
     return len(side.skipped) if isinstance(side, RunRecord) else 0
-
-
-def numerics_of(details: StageDetails | None) -> NumericsRecord | None:
-    """Return the judged numbers of an outcome, or None."""
-    return details.numerics if isinstance(details, NumericsDetails | EmulateDetails) else None
 
 
 def toolchain_of(details: StageDetails) -> tuple[str, str]:

@@ -287,28 +287,23 @@ def _steps(now: Followed, subject: PollSubject, head: str) -> Iterator[NextStep]
     if now.state == "open" and now.decision == "none":
         yield NextStep(who="reviewers", what="review it")
     elif now.decision == "approved" and not (yours or now.start or running or held or missing):
-        yield from _of_approved(now, subject)
+        yield _of_approved(now, subject)
 
 
-def _of_approved(now: Followed, subject: PollSubject) -> Iterator[NextStep]:
-    """Yield the next step for an approved pull request whose jobs have passed."""
-    match now.merge:
-        case "ready":
-            # The branch also has the commits of the patches below.
-            on = f"; it stands on {', '.join(subject.waits)}" if subject.waits else ""
-            yield NextStep(who="maintainers", what=f"merge it{on}")
-        case "queued":
-            yield NextStep(who="the merge queue", what="merge it")
-        case "removed":
-            why = f"the merge queue took it out: {now.removed}"
-            yield NextStep(who="maintainers", what=f"queue it again; {why}")
-        case "behind":
-            yield NextStep(who="you", what=f"bring it up to date with {now.base}, as its rules ask")
-        case "blocked":
-            what = f"see on its page what blocks it: a review, a job or a rule of {now.base}"
-            yield NextStep(who="maintainers", what=what)
-        case _:
-            yield NextStep(who="you", what="follow it again: GitHub works out whether it merges")
+def _of_approved(now: Followed, subject: PollSubject) -> NextStep:
+    """Return the next step for an approved pull request whose jobs have passed."""
+    # The branch also has the commits of the patches below.
+    on = f"; it stands on {', '.join(subject.waits)}" if subject.waits else ""
+    where = f"a review, a job or a rule of {now.base}"
+    who, what = {
+        "ready": ("maintainers", f"merge it{on}"),
+        "queued": ("the merge queue", "merge it"),
+        "removed": ("maintainers", f"queue it again; the merge queue took it out: {now.removed}"),
+        "behind": ("you", f"bring it up to date with {now.base}, as its rules ask"),
+        "blocked": ("maintainers", f"see on its page what blocks it: {where}"),
+        "not known": ("you", "follow it again: GitHub works out whether it merges"),
+    }[now.merge]
+    return NextStep(who=who, what=what)
 
 
 def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:

@@ -213,7 +213,7 @@ class _Run:
 
     def _place_at(self, upstream: Repository, fork: Repository | None) -> Place:
         """Return the place of a branch: the fork to push to, and the upstream's newest commit."""
-        name, branch, server = upstream.full_name, upstream.default_branch, self.github.server.web
+        name, branch = upstream.full_name, upstream.default_branch
         if fork is not None and fork.full_name != name:
             # The comparison also lists commits, which are not needed: ask for 1 instead of 250.
             theirs = f"{fork.full_name.partition('/')[0]}:{branch}"
@@ -221,12 +221,12 @@ class _Run:
             with contextlib.suppress(NotFoundError, RefusedError):
                 them = upstream.compare(branch, theirs, comparison_commits_per_page=1)
                 tip, behind, own = Tip.of(branch, them.base_commit), them.behind_by, them.ahead_by
-                place = Place(name, fork.full_name, tip, server, fork.node_id)
+                place = Place(name, fork.full_name, tip, fork.node_id)
                 return replace(place, behind=behind, own=own)
         tip = Tip.of(branch, upstream.get_branch(branch).commit)
         if fork is None:
-            return Place(name, self._usual(upstream), tip, server, missing=True)
-        return Place(name, fork.full_name, tip, server, fork.node_id)
+            return Place(name, self._usual(upstream), tip, missing=True)
+        return Place(name, fork.full_name, tip, fork.node_id)
 
 
 class _Opening:
@@ -400,7 +400,7 @@ class _Opening:
             return
         text, place, known, done = self.text, self.place, self.known, self.done
         ends = f"{quote(place.tip.name)}...{quote(place.owner)}:{quote(self.branch)}"
-        page = f"{place.server}/{place.upstream}/compare/{ends}"
+        page = f"{self.github.server.web}/{place.upstream}/compare/{ends}"
         asked = {"expand": "1", "title": text.title, "body": text.text}
         done.url = f"{page}?{urlencode(asked, quote_via=quote)}"
         done.pull_request_was = "handed off"

@@ -36,7 +36,7 @@ def name_it(post: Post, message: str, content: str = BROKEN, branch: str = "main
 RESOLVED = f"Pull Request resolved: {PAGE}"
 
 
-@pytest.mark.parametrize("how", ["merge", "squash", "rebase"])
+@pytest.mark.parametrize("how", ["merge", "squash"])
 def test_a_merge_of_each_kind_is_recognised(post: Post, how: How) -> None:
     sha = post.github.merge(post.pull, how)
     assert judged(post) == Landing(LandingFate.MERGED, sha)

@@ -175,14 +175,6 @@ def _partly(_faults: Faults, answer: Answer) -> Answer:
     return replace(answer, headers=answer.headers | {"X-GitHub-SSO": organisations})
 
 
-def slow(seconds: float) -> Fault:
-    def after(_faults: Faults, answer: Answer) -> Answer:
-        time.sleep(seconds)
-        return answer
-
-    return Fault(f"slow-{seconds:g}s", after=after, passing=True)
-
-
 def primary_limit(seconds: int) -> Fault:
     """Make a fault: the hour's requests are used up, and there are more after some seconds."""
     message = "API rate limit exceeded for user ID 1."
@@ -241,7 +233,7 @@ PARTLY: Final = Fault("partly", after=_partly)
 WIRE_FAULTS: Final = (
     RESET_BEFORE, RESET_AFTER, UNAUTHORIZED, FORBIDDEN, primary_limit(1), secondary_limit(403, 1),
     secondary_limit(429, 1), NOT_FOUND, CONFLICT, EXISTS, SERVER_ERROR, BAD_GATEWAY,
-    BAD_GATEWAY_AFTER, UNAVAILABLE, TRUNCATED, slow(0.3),
+    BAD_GATEWAY_AFTER, UNAVAILABLE, TRUNCATED,
 )  # fmt: skip
 #: One of each kind to whoever uses the client; `tests/github` tells the others apart.
 _KINDS: Final = frozenset({

@@ -292,19 +292,6 @@ class BareRepository:
     def merge_tree(self, ours: str, theirs: str) -> str | None:
         return self._said("merge-tree", "--write-tree", ours, theirs)
 
-    def replay(self, commits: Sequence[str], onto: str, committer: Person) -> str:
-        """Put commits onto another one, as a rebase merge does."""
-        tip = onto
-        for sha in commits:
-            commit = self.commit(sha)
-            # With this parent, the merge base is what the commit was made on.
-            parents = commit.parents[:1]
-            stand_in = self.add_commit(self.commit(tip).tree, parents, committer, committer, "-")
-            tree = self.merge_tree(stand_in, sha)
-            assert tree is not None, "it conflicts with its base"
-            tip = self.add_commit(tree, [tip], commit.author, committer, commit.message)
-        return tip
-
 
 def git_time(text: str) -> str:
     """Turn an ISO 8601 time into git's, its time zone kept."""

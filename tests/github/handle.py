@@ -15,7 +15,7 @@ from tests.github.server import Hook, LocalServer
 from tests.github.state import Kind, Permission, Pull, Repository, State, Token, User
 from tests.github.state_social import add_event, set_labels
 
-How = Literal["merge", "squash", "rebase", "bot"]
+How = Literal["merge", "squash", "bot"]
 
 
 class GitHub(LocalServer):
@@ -96,8 +96,6 @@ class GitHub(LocalServer):
                 words = f"Merge pull request #{issue.number} from {pull.head_owner.login}"
                 message = f"{words}/{pull.head_ref}\n\n{issue.title}"
                 sha = git.add_commit(tree, [base, head], person, person, message)
-            elif how == "rebase":
-                sha = git.replay(git.between(pull.part, head), base, person)
             else:
                 first = git.commit(git.between(base, head)[0])
                 body = first.message.rstrip("\n").partition("\n\n")[2]
