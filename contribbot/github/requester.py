@@ -242,13 +242,13 @@ class Requester(github.Requester.Requester):
         self, query: str, variables: dict[str, JsonValue]
     ) -> tuple[dict[str, str], dict[str, JsonValue]]:
         """Send a query or mutation to GraphQL; raise on errors reported with HTTP status 200."""
-        asked = {"query": query, "variables": variables}
+        asked, writes = {"query": query, "variables": variables}, query.startswith("mutation")
         headers, answer = self.requestJsonAndCheck("POST", self.graphql_url, input=asked)
         # A query may have a partial answer; a mutation with an error was not done.
-        if answer.get("data") is None or (answer.get("errors") and query.startswith("mutation")):
+        if answer.get("data") is None or (answer.get("errors") and writes):
             text = json.dumps(answer)
             words = f"POST /graphql: {words_of(text) or 'an answer without data'}"
-            if '"type": "RATE_LIMIT' in text:
+            if writes and '"type": "RATE_LIMIT' in text:
                 # Not a RefusedError, after which the caller would write by REST.
                 raise RateLimitError(words, hint="run it again in an hour; what is done stays done")
             raise RefusedError(words, status=HTTPStatus.OK)
