@@ -8,8 +8,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from tests.github import pulling, render
-from tests.github.models import Json
-from tests.github.state import PUSHERS, Comment, Event, Pull, State
+from tests.github.state import PUSHERS, Comment, Event, Json, Pull, State
 
 _EVENTS: Final = {
     "referenced": "ReferencedEvent",

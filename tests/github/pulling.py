@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.github.gitdata import BareRepository, Person, git_time
-from tests.github.models import Json
-from tests.github.state import PUSHERS, Issue, Pull, Repository, State, User
+from tests.github.state import PUSHERS, Issue, Json, Pull, Repository, State, User
 from tests.github.state_social import add_event, add_issue
 from tests.github.wire import GitHubFault, invalid
 

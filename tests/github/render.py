@@ -1,4 +1,4 @@
-"""The local GitHub's state in GitHub's words; `models.py` adds the fields that nobody reads."""
+"""The local GitHub's state in GitHub's words, with the fields that commands read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 from pydantic import JsonValue
 
 from tests.github.gitdata import CommitData, FileChange, Person
-from tests.github.models import Json, fields, model
 from tests.github.state import (
     PUSHERS,
     Issue,
+    Json,
     Pull,
     Repository,
     User,
@@ -28,12 +28,13 @@ def node_id(kind: str, number: int) -> str:
     return base64.b64encode(f"{kind}:{number}".encode()).decode()
 
 
-def shown(name: str, thing: object, /, **more: JsonValue) -> Json:
-    """Write what a thing and GitHub's model of it have in common, and more."""
-    described, known = fields(model(name)), vars(thing)
-    written = {key: user(value) if isinstance(value, User) else value
-               for key, value in known.items()
-               if key in described and isinstance(value, str | int | User | None)}  # fmt: skip
+def shown(thing: object, /, **more: JsonValue) -> Json:
+    """Write the plain fields of a thing, and more."""
+    written: Json = {
+        key: user(value) if isinstance(value, User) else value
+        for key, value in vars(thing).items()
+        if isinstance(value, str | int | User | None)
+    }
     return written | more
 
 
@@ -41,21 +42,17 @@ def user(who: User) -> Json:
     return {"login": who.login, "id": who.id, "type": who.kind}
 
 
-def _repository(where: Repository, name: str) -> Json:
+def minimal(where: Repository) -> Json:
     return shown(
-        name, where, node_id=node_id("Repository", where.id), full_name=where.full_name,
+        where, node_id=node_id("Repository", where.id), full_name=where.full_name,
         html_url=f"{WEB}/{where.full_name}", fork=where.parent is not None,
         url=where.api,
     )  # fmt: skip
 
 
-def minimal(where: Repository) -> Json:
-    return _repository(where, "MinimalRepository")
-
-
 def repository(where: Repository, asked_by: User | None) -> Json:
     reached = _LEVELS.index(where.permission(asked_by))
-    return _repository(where, "Repository") | {
+    return minimal(where) | {
         "permissions": {name: reached >= _LEVELS.index(need) for name, need in _RANKS.items()}
     }
 
@@ -105,18 +102,18 @@ def page(issue: Issue) -> str:
     return f"{WEB}/{issue.repository.full_name}/{kind}/{issue.number}"
 
 
-def _talk(name: str, thing: Issue, kind: str, /, **more: JsonValue) -> Json:
+def _talk(thing: Issue, kind: str, /, **more: JsonValue) -> Json:
     """Write what an issue and a pull request have in common."""
     here = thing.repository.api
     return shown(
-        name, thing, url=f"{here}/{kind}/{thing.number}", html_url=page(thing),
+        thing, url=f"{here}/{kind}/{thing.number}", html_url=page(thing),
         labels=[{"name": label, "url": f"{here}/labels/{label}"} for label in thing.labels],
         **more,
     )  # fmt: skip
 
 
 def issue(thing: Issue) -> Json:
-    written = _talk("Issue", thing, "issues", comments=len(thing.comments))
+    written = _talk(thing, "issues", comments=len(thing.comments))
     if thing.pull is not None:
         url = f"{thing.repository.api}/pulls/{thing.number}"
         link: Json = {"url": url, "html_url": page(thing), "merged_at": thing.pull.merged_at}
@@ -127,7 +124,7 @@ def issue(thing: Issue) -> Json:
 def pull(thing: Pull, asked_by: User | None) -> Json:
     """Write a pull request as it stands in lists."""
     written = _talk(
-        "PullRequestSimple", thing.issue, "pulls", id=thing.id, draft=thing.draft,
+        thing.issue, "pulls", id=thing.id, draft=thing.draft,
         node_id=node_id("PullRequest", thing.id), merged_at=thing.merged_at,
         issue_url=f"{thing.base.api}/issues/{thing.number}",
         merge_commit_sha=thing.merge_commit or thing.test_merge,

@@ -8,7 +8,7 @@ from typing import Final, cast
 from ruamel.yaml import YAML
 
 from tests.github import render
-from tests.github.models import Json
+from tests.github.state import Json
 from tests.github.state_actions import Run, actions_of, add_run
 from tests.github.wire import REPO, Answer, GitHubFault, Request, Route, not_found
 
@@ -25,7 +25,7 @@ def _run(request: Request) -> Run:
     return run
 
 
-@Route("POST", f"{_WORKFLOW}/dispatches", "WorkflowDispatchResponse", status=200,
+@Route("POST", f"{_WORKFLOW}/dispatches", status=200,
        scopes=("repo",), permission="actions")  # fmt: skip
 def dispatch(request: Request) -> Answer | Json:
     """Start a run of a workflow, if its file on that branch says that this can be done."""
@@ -56,14 +56,12 @@ def dispatch(request: Request) -> Answer | Json:
             "html_url": _page(run)}  # fmt: skip
 
 
-Route("GET", _RUN, "WorkflowRun")(lambda it: _show_run(_run(it)))
+Route("GET", _RUN)(lambda it: _show_run(_run(it)))
 
 
 @Route(
     "GET",
     f"{_RUN}/jobs",
-    "ReposOwnerRepoActionsRunsRunIdJobsGetResponse200",
-    rows="Job",
     inside="jobs",
     query=("filter",),
 )
@@ -75,7 +73,7 @@ def list_jobs(request: Request) -> list[Json]:
             if request.query.get("filter") == "all" or job.attempt == run.attempt)  # fmt: skip
     return [
         render.shown(
-            "Job", job, run_id=run.id, run_attempt=job.attempt, head_sha=run.head_sha,
+            job, run_id=run.id, run_attempt=job.attempt, head_sha=run.head_sha,
             url=f"{run.repository.api}/actions/jobs/{job.id}", labels=[*job.labels],
             html_url=f"{_page(run)}/job/{job.id}", runner_id=1 if job.runner else None,
             runner_name=job.runner, steps=[],
@@ -86,8 +84,6 @@ def list_jobs(request: Request) -> list[Json]:
 @Route(
     "GET",
     f"{_RUN}/artifacts",
-    "ReposOwnerRepoActionsRunsRunIdArtifactsGetResponse200",
-    rows="Artifact",
     inside="artifacts",
     query=("name",),
 )
@@ -97,7 +93,7 @@ def list_artifacts(request: Request) -> list[Json]:
     origin: Json = {"id": run.id, "head_branch": run.head_branch, "head_sha": run.head_sha}
     return [
         render.shown(
-            "Artifact", it, size_in_bytes=len(it.stored), url=f"{url}/{it.id}", workflow_run=origin,
+            it, size_in_bytes=len(it.stored), url=f"{url}/{it.id}", workflow_run=origin,
             archive_download_url=f"{url}/{it.id}/zip", updated_at=it.created_at,
             expires_at=it.created_at,
         ) for it in run.artifacts[::-1] if request.query.get("name") in {None, it.name}
@@ -126,7 +122,7 @@ def _show_run(run: Run) -> Json:
     # A fork that is gone is null, though the description does not say so.
     head = render.minimal(run.head_repository or run.repository)
     return render.shown(
-        "WorkflowRun", run, name="contribbot verify",
+        run, name="contribbot verify",
         run_attempt=run.attempt, url=here, html_url=_page(run), run_started_at=run.created_at,
         repository=render.minimal(run.repository), head_repository=head,
         display_title=run.title,

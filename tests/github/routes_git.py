@@ -9,8 +9,7 @@ from typing import Final, cast
 
 from tests.github import pulling, render
 from tests.github.gitdata import GitRefusedError, Person, git_time
-from tests.github.models import Json
-from tests.github.state import Repository
+from tests.github.state import Json, Repository
 from tests.github.wire import REPO, Answer, GitHubFault, Request, Route, UnmodelledError, not_found
 
 _GIT: Final = f"{REPO}/git"
@@ -18,11 +17,11 @@ _GIT: Final = f"{REPO}/git"
 _LARGE: Final = 1024 * 1024
 
 
-Route("GET", "/user", "PublicUser")(lambda it: render.user(it.who))
-Route("GET", REPO, "FullRepository")(lambda it: render.full_repository(it.repository(), it.user))
+Route("GET", "/user")(lambda it: render.user(it.who))
+Route("GET", REPO)(lambda it: render.full_repository(it.repository(), it.user))
 
 
-@Route("POST", f"{REPO}/forks", "FullRepository", status=202, permission="administration")
+@Route("POST", f"{REPO}/forks", status=202, permission="administration")
 def fork(request: Request) -> Json:
     upstream, body = request.repository(), request.json("name", "default_branch_only")
     if upstream.owner is request.who:
@@ -32,7 +31,7 @@ def fork(request: Request) -> Json:
     return render.full_repository(made, request.user)
 
 
-@Route("POST", f"{REPO}/merge-upstream", "MergedUpstream", status=200)
+@Route("POST", f"{REPO}/merge-upstream", status=200)
 def merge_upstream(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, branch, upstream = repository.git, str(request.json("branch")["branch"]), repository.parent
@@ -54,7 +53,7 @@ def merge_upstream(request: Request) -> Json:
     return {"merge_type": kind, "base_branch": label}
 
 
-@Route("GET", f"{REPO}/branches/{{branch}}", "BranchWithProtection")
+@Route("GET", f"{REPO}/branches/{{branch}}")
 def get_branch(request: Request) -> Json:
     repository, name = request.repository(), request.parameters["branch"]
     sha = repository.git.ref(f"refs/heads/{name}")
@@ -63,7 +62,7 @@ def get_branch(request: Request) -> Json:
     return {"name": name, "commit": render.full_commit(repository, sha)}
 
 
-@Route("GET", f"{REPO}/compare/{{basehead}}", "CommitComparison", query=("per_page", "page"))
+@Route("GET", f"{REPO}/compare/{{basehead}}", query=("per_page", "page"))
 def compare(request: Request) -> Json:
     repository = request.repository(filled=True)
     git, names = repository.git, request.parameters["basehead"].split("...")
@@ -92,7 +91,7 @@ def _revision(request: Request, repository: Repository, name: str) -> str | None
     return None
 
 
-@Route("GET", f"{REPO}/contents/{{path}}", "ContentFile", query=("ref",))
+@Route("GET", f"{REPO}/contents/{{path}}", query=("ref",))
 def get_contents(request: Request) -> Answer | Json:
     repository = request.repository(filled=True)
     git, ref = repository.git, request.query.get("ref") or repository.default_branch
@@ -121,7 +120,7 @@ def _object(request: Request, kind: str, key: str) -> tuple[Repository, str]:
     return repository, sha
 
 
-@Route("POST", f"{_GIT}/blobs", "ShortBlob")
+@Route("POST", f"{_GIT}/blobs")
 def add_blob(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     body = request.json("content", "encoding")
@@ -134,7 +133,7 @@ def add_blob(request: Request) -> Json:
     return {"sha": repository.git.add_blob(content)}
 
 
-@Route("GET", f"{_GIT}/blobs/{{file_sha}}", "Blob")
+@Route("GET", f"{_GIT}/blobs/{{file_sha}}")
 def get_blob(request: Request) -> Json:
     repository, sha = _object(request, "blob", "file_sha")
     return {"sha": sha, "content": _wrapped(repository.git.blob(sha)), "encoding": "base64"}
@@ -151,12 +150,10 @@ def _tree(repository: Repository, sha: str) -> Json:
     }
 
 
-Route("GET", f"{_GIT}/trees/{{tree_sha}}", "GitTree")(
-    lambda it: _tree(*_object(it, "tree", "tree_sha"))
-)
+Route("GET", f"{_GIT}/trees/{{tree_sha}}")(lambda it: _tree(*_object(it, "tree", "tree_sha")))
 
 
-@Route("POST", f"{_GIT}/trees", "GitTree")
+@Route("POST", f"{_GIT}/trees")
 def add_tree(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("tree", "base_tree")
@@ -177,13 +174,13 @@ def add_tree(request: Request) -> Json:
     return _tree(repository, made)
 
 
-@Route("GET", f"{_GIT}/commits/{{commit_sha}}", "GitCommit")
+@Route("GET", f"{_GIT}/commits/{{commit_sha}}")
 def get_commit(request: Request) -> Json:
     repository, sha = _object(request, "commit", "commit_sha")
     return render.git_commit(repository, repository.git.commit(sha))
 
 
-@Route("POST", f"{_GIT}/commits", "GitCommit")
+@Route("POST", f"{_GIT}/commits")
 def add_commit(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("message", "tree", "parents", "author", "committer")
@@ -198,7 +195,7 @@ def add_commit(request: Request) -> Json:
     return render.git_commit(repository, git.commit(sha))
 
 
-@Route("GET", f"{_GIT}/ref/{{ref}}", "GitRef")
+@Route("GET", f"{_GIT}/ref/{{ref}}")
 def get_ref(request: Request) -> Json:
     repository = request.repository(filled=True)
     name = f"refs/{request.parameters['ref']}"
@@ -207,7 +204,7 @@ def get_ref(request: Request) -> Json:
     return {"ref": name, "object": {"sha": sha, "type": repository.git.kind(sha)}}
 
 
-@Route("POST", f"{_GIT}/refs", "GitRef")
+@Route("POST", f"{_GIT}/refs")
 def add_ref(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("ref", "sha")
@@ -235,7 +232,7 @@ def _guard_workflows(request: Request, repository: Repository, sha: str) -> None
         raise not_found()
 
 
-@Route("PATCH", f"{_GIT}/refs/{{ref}}", "GitRef")
+@Route("PATCH", f"{_GIT}/refs/{{ref}}")
 def move_ref(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("sha", "force")

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from tests.github import graph, pulling, render
-from tests.github.models import Json
-from tests.github.state import PUSHERS, Issue, Pull
+from tests.github.state import PUSHERS, Issue, Json, Pull
 from tests.github.state_social import add_issue, set_labels
 from tests.github.wire import (
     REPO,
@@ -60,7 +59,7 @@ def _optional(body: Json, key: str) -> str | None:
     return _text(body, key, "Issue") if body.get(key) else None
 
 
-@Route("GET", f"{REPO}/pulls", rows="PullRequestSimple", query=("state", "head"))
+@Route("GET", f"{REPO}/pulls", paged=True, query=("state", "head"))
 def list_pulls(request: Request) -> list[Json]:
     where, query = request.repository(), request.query
     pulling.settle(request.state, where)
@@ -74,7 +73,7 @@ def list_pulls(request: Request) -> list[Json]:
     return [render.pull(pull, request.user) for pull in pulls[::-1]]
 
 
-@Route("POST", f"{REPO}/pulls", "PullRequest", permission="pull_requests")
+@Route("POST", f"{REPO}/pulls", permission="pull_requests")
 def open_pull(request: Request) -> Json:
     base = request.repository(filled=True)
     body = request.json("title", "head", "base", "body", "draft")
@@ -97,7 +96,7 @@ def _full(request: Request, pull: Pull) -> Json:
     return render.full_pull(pull, request.user, judged) | {"mergeable_state": word}
 
 
-@Route("GET", _PULL, "PullRequest")
+@Route("GET", _PULL)
 def get_pull(request: Request) -> Answer | Json:
     pull = _pull(request)
     media = "application/vnd.github.v3.patch"
@@ -107,7 +106,7 @@ def get_pull(request: Request) -> Answer | Json:
     return _full(request, pull)
 
 
-@Route("PATCH", _PULL, "PullRequest", permission="pull_requests")
+@Route("PATCH", _PULL, permission="pull_requests")
 def change_pull(request: Request) -> Json:
     pull = _pull(request)
     _change(request, pull.issue, request.json("title", "body"))
@@ -125,7 +124,7 @@ def _change(request: Request, issue: Issue, body: Json) -> None:
     issue.updated_at = request.state.clock.now()
 
 
-@Route("GET", f"{REPO}/issues", rows="Issue", query=("state", "creator"))
+@Route("GET", f"{REPO}/issues", paged=True, query=("state", "creator"))
 def list_issues(request: Request) -> list[Json]:
     where, query = request.repository(), request.query
     pulling.settle(request.state, where)
@@ -134,7 +133,7 @@ def list_issues(request: Request) -> list[Json]:
             and query.get("creator") in {None, issue.user.login}]  # fmt: skip
 
 
-@Route("POST", f"{REPO}/issues", "Issue", permission="issues")
+@Route("POST", f"{REPO}/issues", permission="issues")
 def create_issue(request: Request) -> Json:
     where, body = request.repository(), request.json("title", "body", "labels")
     title, labels = _text(body, "title", "Issue"), body.get("labels") or []
@@ -144,7 +143,7 @@ def create_issue(request: Request) -> Json:
     return render.issue(issue)
 
 
-@Route("PATCH", _ISSUE, "Issue", permission="issues")
+@Route("PATCH", _ISSUE, permission="issues")
 def update_issue(request: Request) -> Json:
     issue, body = _issue(request), request.json("title", "body", "state")
     _change(request, issue, body)
@@ -164,13 +163,13 @@ def _mentions(pull: Pull, issue: Issue) -> bool:
 
 # What is only shown:
 
-Route("GET", _ISSUE, "Issue")(lambda it: render.issue(_issue(it)))
-Route("GET", f"{_ISSUE}/timeline", rows="TimelineCrossReferencedEvent")(lambda it: [
+Route("GET", _ISSUE)(lambda it: render.issue(_issue(it)))
+Route("GET", f"{_ISSUE}/timeline", paged=True)(lambda it: [
     {"event": "cross-referenced", "source": {"type": "issue", "issue": render.issue(pull.issue)}}
     for issue in [_issue(it)] for where in it.state.repositories.values()
     for pull in where.pulls() if _mentions(pull, issue)
 ])  # fmt: skip
-Route("GET", f"{_PULL}/files", rows="DiffEntry")(lambda it: [
+Route("GET", f"{_PULL}/files", paged=True)(lambda it: [
     render.file_change(change) for pull in [_pull(it)]
     for change in pull.base.git.changes(pull.part, pull.head_sha)
 ])  # fmt: skip
@@ -214,8 +213,8 @@ def _fits(issue: Issue, terms: list[tuple[str, str]]) -> bool:
     return True
 
 
-@Route("GET", "/search/issues", "SearchIssuesGetResponse200",
-       rows="IssueSearchResultItem", inside="items", query=("q",),
+@Route("GET", "/search/issues",
+       inside="items", query=("q",),
        resource="search")  # fmt: skip
 def search_issues(request: Request) -> list[Json]:
     """Search issues and pull requests of a repository, newest first."""

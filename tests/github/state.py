@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from pydantic import JsonValue
+
 from tests.github.gitdata import BareRepository
 
+Json = dict[str, JsonValue]
 Permission = Literal["read", "write", "admin"]
 Kind = Literal["User", "Bot", "Organization"]
 Verdict = Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED", "PENDING"]

@@ -12,9 +12,8 @@ from graphql import GraphQLSchema, build_schema, graphql_sync, parse, validate
 from contribbot.github.pull_state import QUERY
 from contribbot.github.requester import refusal
 from tests.github import graph
-from tests.github.models import Json
 from tests.github.npm import brought
-from tests.github.state import CheckSuite
+from tests.github.state import CheckSuite, Json
 from tests.github.state_social import add_check_run, add_event, add_review, add_review_comment
 from tests.github.world import World
 
