@@ -13,7 +13,7 @@ import pytest
 
 from contribbot.compile import cache as build_cache
 from contribbot.compile.cache import Compiled
-from contribbot.files import Shelf, cache_folder, log_path, run_folder
+from contribbot.files import Shelf, cache_folder, log_path, run_folder, write_atomically
 from contribbot.machine.machine import Packages, this_machine
 from contribbot.verify.pipeline import CachedOutcome, OutcomeCache
 from tests.buildtoy import products, put_kernel_patch
@@ -60,9 +60,9 @@ def put_product(name: str) -> Path:
 
 def put_compile(name: str) -> Path:
     """Remember a compile, and return its file."""
-    key = build_cache.compile_key(name.encode(), [], "")
-    build_cache.remember(key, Compiled(error=name))
-    return cache_folder() / "compiles" / key[:2] / f"{key}.json"
+    file = build_cache.compile_shelf().folder / name[:2] / f"{name}.json"
+    write_atomically(file, Compiled(error=name).model_dump_json().encode())
+    return file
 
 
 def a_run(*shelves: Shelf) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
-import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -19,11 +16,6 @@ from contribbot.compile.listing import Listing
 from contribbot.files import Shelf, cache_folder, lock, used, write_atomically
 from contribbot.model.base import Model
 from contribbot.process import remove_tree
-
-#: Line markers of the preprocessor, and empty lines, which are removed before a digest: a changed
-#: folder or comment does not change the digest.
-_MARKER = re.compile(rb"^(?:# ?(?:\d+|line) .*)?[ \t]*\n", re.MULTILINE)
-_guards: dict[str, threading.Lock] = {}
 
 
 class Compiled(Model):
@@ -55,51 +47,14 @@ class CompileError(Exception):
         super().__init__(self.result.error or self.result.missing or self.result.crashed)
 
 
-@functools.cache
-def _own_digest() -> str:
-    """Return a digest of this package's code: a new way to read listings makes new results."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-
-
 def json_digest(inputs: JsonValue) -> str:
     """Return the SHA-256 of JSON data, in hexadecimal."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
-def compile_key(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
-    """Return a result's key: a digest of the preprocessed source, the command and the compiler."""
-    content = hashlib.sha256(_MARKER.sub(b"", preprocessed)).hexdigest()
-    return json_digest([content, *command, identity, _own_digest()])
-
-
-def _path(key: str) -> Path:
-    return cache_folder() / "compiles" / key[:2] / f"{key}.json"
-
-
 def compile_shelf() -> Shelf:
     """Return the cache folder of compile results, from which a run removes unused results."""
     return Shelf(cache_folder() / "compiles", "*/*")
-
-
-def compile_lock(key: str) -> threading.Lock:
-    """Return the lock for a key, so that an equal compile waits for the first one."""
-    return _guards.setdefault(key, threading.Lock())
-
-
-def recall(key: str) -> Compiled | None:
-    """Return a result from the cache; None: its file is missing or damaged."""
-    try:
-        known = Compiled.model_validate_json(_path(key).read_bytes())
-    except (OSError, ValidationError):
-        return None
-    used(_path(key))
-    return known.model_copy(update={"cached": True})
-
-
-def remember(key: str, result: Compiled) -> None:
-    """Write a result to the cache."""
-    write_atomically(_path(key), result.model_dump_json().encode())
 
 
 def kernel_shelf() -> Shelf:

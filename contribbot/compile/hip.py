@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import importlib.util
 import re
 import shlex
+import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NotRequired, TypedDict, Unpack
 
+from pydantic import ValidationError
+
 from contribbot import process
-from contribbot.compile.cache import (
-    Compiled,
-    CompileError,
-    compile_key,
-    compile_lock,
-    recall,
-    remember,
-)
+from contribbot.compile.cache import Compiled, CompileError, compile_shelf, json_digest
 from contribbot.compile.listing import read_listing, read_object, without_facts
 from contribbot.compile.toolchain import HEADERS, INSTALL, Toolchain, device_library
+from contribbot.files import used, write_atomically
 
 _FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
 #: Messages of clang's driver or of programs about a killed compiler or a lack of memory.
@@ -66,6 +65,19 @@ _CONTROLS: Final = {
 }
 LISTING: Final = "listing.s"
 _ASSEMBLER: Final = re.compile(r'^ (".+" "-cc1as" .+)$', re.MULTILINE)
+
+
+#: Line markers of the preprocessor, and empty lines, which are removed before a digest: a changed
+#: folder or comment does not change the digest.
+_MARKER = re.compile(rb"^(?:# ?(?:\d+|line) .*)?[ \t]*\n", re.MULTILINE)
+_guards: dict[str, threading.Lock] = {}
+
+
+@functools.cache
+def _own_digest() -> str:
+    """Return a digest of this package's code: a new way to read listings makes new results."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -131,11 +143,16 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
 
     library = device_library(using)
     try:
-        key = compile_key(make("-E"), [*command, library.name if library else ""], using.identity)
-        with compile_lock(key):
-            result = recall(key)
-            if result is not None:
-                return result.model_copy(update={"command": compiler.command})
+        source_digest = hashlib.sha256(_MARKER.sub(b"", make("-E"))).hexdigest()
+        words = (*command, library.name if library else "", using.identity, _own_digest())
+        key = json_digest([source_digest, *words])
+        file = compile_shelf().folder / key[:2] / f"{key}.json"
+        # An equal compile waits for the first one.
+        with _guards.setdefault(key, threading.Lock()):
+            with contextlib.suppress(OSError, ValidationError):
+                known = Compiled.model_validate_json(file.read_bytes())
+                used(file)
+                return known.model_copy(update={"cached": True, "command": compiler.command})
             listing = make("-S")
             try:
                 result = compiler.read_linked(listing, make)
@@ -144,7 +161,7 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
                 make("-S", "-Xclang", "-emit-obj")
                 raise
             # Only success is cached: errors name lines, which a comment moves, and come quickly.
-            remember(key, result)
+            write_atomically(file, result.model_dump_json().encode())
             return result
     except CompileError as failure:
         return compiler.result(failure)

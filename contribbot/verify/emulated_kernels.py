@@ -125,9 +125,9 @@ class _Fixtures:
 
 
 class CodeFolder(_Fixtures):
-    """Loads the code in a folder; calls `unstored` if no kernel that ran wrote to a tensor."""
+    """Loads the code in a folder; reports if no kernel that ran wrote to a tensor."""
 
-    def __init__(self, folder: Path, unstored: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, report: Callable[..., None]) -> None:
         code = CompiledCode.model_validate_json((folder / "code.json").read_bytes())
         content = b"" if code.error else (folder / "code.o").read_bytes()
         # A line table has many objects that stay: the garbage collector need not visit them.
@@ -141,27 +141,20 @@ class CodeFolder(_Fixtures):
             for name, kernel in found.items()
         }
         self.code = code.target, NamedKernels(each, error=code.error)
-        self._each, self._unstored = each, unstored
+        self._each, self._report = each, report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Report kernels that ran without a write to a tensor."""
         if any(kernel.ran for kernel in self._each.values()) and not self.record.stored:
-            self._unstored()
+            self._report(stored=False)
 
 
 class Device(_Fixtures):
     """Puts the emulated GPU in place of `cuda`; reports that no kernel was launched or wrote."""
 
-    def __init__(
-        self,
-        target: str,
-        unlaunched: Callable[[], None],
-        unstored: Callable[[], None],
-        launches: str = "",
-    ) -> None:
-        self.code, self._launches = (target, None), launches
-        self._unlaunched, self._unstored = unlaunched, unstored
+    def __init__(self, target: str, report: Callable[..., None], launches: str) -> None:
+        self.code, self._launches, self._report = (target, None), launches, report
         self._stack, self._error, self._gpu = contextlib.ExitStack(), "", EmulatedGpu(target)
         try:
             self._gpu = self._stack.enter_context(device(target))
@@ -196,6 +189,6 @@ class Device(_Fixtures):
     def pytest_sessionfinish(self) -> None:
         """Report that no kernel was launched, or that no kernel wrote to a tensor."""
         if not self._gpu.launches:
-            self._unlaunched()
+            self._report(launched=False)
         elif not self.record.stored:
-            self._unstored()
+            self._report(stored=False)

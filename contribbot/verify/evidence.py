@@ -253,23 +253,11 @@ def contradiction(statement: Statement, seal: str) -> str:
         ahead = details.finished > datetime.now(UTC) + _AHEAD
     except (KeyError, StopIteration, IndexError, TypeError, ValueError) as error:
         return f"its outcomes cannot be read: {error}"
-    if statement != again and (where := _unlike(_document(statement), _document(again))):
-        return f"{where} is not what its outcomes say"
-    return (
-        f"dated in the future, {details.finished.isoformat()}: see to this clock and the one that "
-        f"it was made by, then contribbot verify --force {details.patch}"
-        if ahead
-        else ""
-    )
-
-
-def _unlike(kept: JsonValue, again: JsonValue, key: str = "") -> str:
-    """Return the first key under which two documents differ; empty: the documents are equal."""
-    if not (isinstance(kept, dict) and isinstance(again, dict)):
-        return "" if kept == again else key
-    names = {**again, **kept}
-    found = (_unlike(kept.get(n), again.get(n), f"{key}.{n}".removeprefix(".")) for n in names)
-    return next(filter(None, found), "")
+    if statement != again and _document(statement) != _document(again):
+        return "its verdict, tests, trees or times are not what its outcomes say"
+    said = f"dated in the future, {details.finished.isoformat()}: see to this clock and the one "
+    said += f"that it was made by, then contribbot verify --force {details.patch}"
+    return said if ahead else ""
 
 
 def _compared(queue: Queue, details: Details) -> tuple[State, str]:

@@ -129,36 +129,26 @@ class Hipified:
 class Slots:
     """A lock that many `busy` blocks share, or one `quiet` block has alone; blocks do not nest."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._busy = 0
-        self._quiet = False
+    _MANY = 4096  # more than a run has threads
 
-    @contextlib.contextmanager
-    def busy(self) -> Iterator[None]:
-        """Run a block in parallel with other busy blocks."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._quiet)
-            self._busy += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._busy -= 1
-                self._changed.notify_all()
+    def __init__(self) -> None:
+        self._slots = threading.Semaphore(self._MANY)
+        self._turn = threading.Lock()
+
+    def busy(self) -> contextlib.AbstractContextManager[bool]:
+        """Return a lock for a block that runs in parallel with other busy blocks."""
+        return self._slots
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """Run a block while no other block of this lock runs."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._quiet and not self._busy)
-            self._quiet = True
+        with self._turn:
+            for _ in range(self._MANY):
+                self._slots.acquire()
         try:
             yield
         finally:
-            with self._changed:
-                self._quiet = False
-                self._changed.notify_all()
+            self._slots.release(self._MANY)
 
 
 Value = TypeVar("Value")

@@ -101,27 +101,27 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
     made: Memo[ReleaseTree] = Memo()
 
     def ask(number: int) -> Finding:
+        moved, trouble = dict[str, str](), ""
         try:
             tree = made.get("", lambda: _release_tree(job, commit, (*stack, patch), own, patch.pin))
         except UnavailableError as error:
-            return _finding(_unable(error), trouble=str(error))
-        probe = _probes(job.patch)[number]
-        lost = next((path for path in probe.paths if path in tree.gone), None)
-        answer = _ask(probe, job) if lost is None else absent(lost)
-        if not answer.lasting:
-            # This machine may be to blame, so the second answer counts.
-            answer = _ask(probe, job)
-        return _finding(answer, moved=tree.moved)
-
-    units = [
-        Unit(
-            probe.target,
-            {"entry": probe.label, **depends, **probe.tools},
-            partial(ask, number),
-            probe.label,
+            answer, trouble = TreeAnswer(Says.CANNOT, str(error), lasting=False), str(error)
+        else:
+            moved, probe = {**tree.moved}, _probes(job.patch)[number]
+            lost = next((path for path in probe.paths if path in tree.gone), None)
+            answer = _ask(probe, job) if lost is None else absent(lost)
+            if not answer.lasting:
+                # This machine may be to blame, so the second answer counts.
+                answer = _ask(probe, job)
+        details = BehaviourDetails(
+            says=answer.says, why=answer.why, log=answer.log, trouble=trouble, moved=moved
         )
-        for number, probe in enumerate(_probes(patch))
-    ]
+        return Finding(_OUTCOMES[answer.says], answer.why, details, lasting=answer.lasting)
+
+    units = []
+    for number, probe in enumerate(_probes(patch)):
+        inputs = {"entry": probe.label, **depends, **probe.tools}
+        units.append(Unit(probe.target, inputs, partial(ask, number), probe.label))
     outcome = partial(run.outcome, job, BehaviourStageResult, show_cached=False)
     results = results_of([run.units.submit(outcome, unit) for unit in units])
     moved: dict[str, str] = {}
@@ -132,15 +132,8 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         if told.trouble:
             return behaviour(commit=commit, trouble=told.trouble)
         moved |= told.moved
-        entries.append(
-            Entry(
-                label=row.label,
-                target=row.target,
-                says=told.says,
-                reason=told.why,
-                cached=row.cached,
-            )
-        )
+        entry = Entry(label=row.label, target=row.target, says=told.says, reason=told.why)
+        entries.append(entry.model_copy(update={"cached": row.cached}))
     return behaviour(commit=commit, entries=tuple(entries), moved=moved)
 
 
@@ -153,20 +146,7 @@ def _ask(probe: Probe, job: Job) -> TreeAnswer:
     try:
         return probe.ask(job, job.trees.base)
     except UnavailableError as error:
-        return _unable(error)
-
-
-def _unable(error: UnavailableError) -> TreeAnswer:
-    return TreeAnswer(Says.CANNOT, str(error), lasting=False)
-
-
-def _finding(
-    answer: TreeAnswer, *, trouble: str = "", moved: Mapping[str, str] | None = None
-) -> Finding:
-    details = BehaviourDetails(
-        says=answer.says, why=answer.why, log=answer.log, trouble=trouble, moved={**(moved or {})}
-    )
-    return Finding(_OUTCOMES[answer.says], answer.why, details, lasting=answer.lasting)
+        return TreeAnswer(Says.CANNOT, str(error), lasting=False)
 
 
 def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: Pin) -> ReleaseTree:

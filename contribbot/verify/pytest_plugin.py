@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import importlib.abc
 import importlib.machinery
 import json
@@ -341,13 +340,10 @@ def run() -> NoReturn:
         from contribbot.verify import emulated_kernels as emulated  # noqa: PLC0415  few checks need it
 
         plugins.append(emulated)
-        unstored = functools.partial(reporter.write, stored=False)
         if orders.code:
-            plugins.append(emulated.CodeFolder(Path(orders.code), unstored))
+            plugins.append(emulated.CodeFolder(Path(orders.code), reporter.write))
         else:
-            unlaunched = functools.partial(reporter.write, launched=False)
-            device = emulated.Device(orders.device, unlaunched, unstored, orders.launches)
-            plugins.append(device)
+            plugins.append(emulated.Device(orders.device, reporter.write, orders.launches))
     own = list(filter(None, [os.environ.get("PYTHONPATH")]))
     if orders.modules:
         from contribbot.verify.without_change import install  # noqa: PLC0415  one run needs it

@@ -7,12 +7,10 @@ import importlib.util
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from pydantic import BaseModel
 
 from contribbot import process
 from contribbot.machine.machine import absent_gpu
@@ -70,21 +68,6 @@ TIMEOUT: Final = 180.0
 _TAKEN: Final = 0.5
 
 
-class _SelfTest(BaseModel):
-    """The report of the known-good kernel; values in a later line replace earlier values."""
-
-    step: str = "start"
-    fault: RunFailure | None = None
-    said: str = ""
-    torch: str = ""
-    runtime: str = ""
-    device: str = ""
-    arch: str = ""
-    devices: int = 0
-    memory_free: int = 0
-    memory_total: int = 0
-
-
 @dataclass(frozen=True)
 class Preflight:
     """The result of a pre-flight: a run of the known-good kernel on a target."""
@@ -119,42 +102,40 @@ def fly(
         timeout=timeout,
     )
     output = done.output.decode("utf-8", "replace")
-    lines: dict[str, str | int] = {}
+    lines: dict[str, str | float] = {}
     for row in output.splitlines():
         with contextlib.suppress(ValueError, TypeError):  # a line may be a library's warning
             lines |= json.loads(row)
-    test = _SelfTest.model_validate(lines)
-    wrong = _wrong(done, test, output, timeout)
-    seen = test.model_dump(exclude={"step", "fault", "said"})
+    wrong = _wrong(done, lines, output, timeout)
+    seen = {name: lines[name] for name in lines.keys() & PreflightRecord.model_fields.keys()}
     seen |= {"passed": wrong is None, "seconds": round(done.seconds, 1)}
-    return Preflight(wrong, record.model_copy(update=seen))
+    return Preflight(wrong, PreflightRecord.model_validate({**dict(record), **seen}))
 
 
 def _wrong(
-    done: process.Supervised, test: _SelfTest, output: str, timeout: float
+    done: process.Supervised, lines: Mapping[str, str | float], output: str, timeout: float
 ) -> RunnerFault | None:
     """Return the fault of the runner that the self-test shows; None: the self-test passed."""
+    # The values in a later line of the report have replaced earlier values.
+    step, said, fault = lines.get("step", "start"), str(lines.get("said", "")), lines.get("fault")
     if done.timed_out:
-        if test.step in {"start", "import"}:
+        if step in {"start", "import"}:
             return runner_fault(RunFailure.PREFLIGHT, f"torch was not imported after {timeout:g} s")
-        hung = f"a known-good kernel hung: no end after {timeout:g} s ({test.step})"
+        hung = f"a known-good kernel hung: no end after {timeout:g} s ({step})"
         return runner_fault(RunFailure.HUNG, hung)
-    if done.returncode == 0 and test.step == "end":
+    if done.returncode == 0 and step == "end":
         return None
     sign = signed([output])
-    if test.fault is RunFailure.NOT_VISIBLE:
+    if fault == RunFailure.NOT_VISIBLE:
         # A driver that does not fit says more than that torch sees no GPU.
-        return (
-            sign
-            if sign and sign.kind == RunFailure.DRIVER
-            else runner_fault(RunFailure.NOT_VISIBLE, test.said)
-        )
-    if sign is not None or test.fault is not None:
-        return sign or runner_fault(RunFailure.PREFLIGHT, test.said)
+        driver = sign if sign and sign.kind == RunFailure.DRIVER else None
+        return driver or runner_fault(RunFailure.NOT_VISIBLE, said)
+    if sign is not None or fault is not None:
+        return sign or runner_fault(RunFailure.PREFLIGHT, said)
     how = process.signal_name(-done.returncode) if done.returncode < 0 else f"{done.returncode}"
     last = next((row for row in reversed(output.splitlines()) if row.strip()), "it said nothing")
     return runner_fault(
-        RunFailure.PREFLIGHT, f"a known-good kernel ended with {how} ({test.step}): {last}"
+        RunFailure.PREFLIGHT, f"a known-good kernel ended with {how} ({step}): {last}"
     )
 
 

@@ -346,7 +346,7 @@ def write_modules(folder: Path, modules: Mapping[Path, ast.Module]) -> Path:
 
 
 class _Modules:
-    """The modules that run in place of files, by the path of the file."""
+    """The modules that run in place of files, by path; an importer of the files that are gone."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
@@ -361,6 +361,19 @@ class _Modules:
             self._modules[path] = pickle.loads(Path(self._files[path]).read_bytes())  # noqa: S301
         return self._modules[path]
 
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of a removed file's module; `path`: the folders of its package."""
+        for folder in sys.path if path is None else path:
+            stem = os.path.join(folder, name.rpartition(".")[2])  # noqa: PTH118  as loaders name files
+            for file, inside in ((f"{stem}/__init__.py", [stem]), (f"{stem}.py", None)):
+                if file in self:
+                    return importlib.util.spec_from_file_location(
+                        name, file, submodule_search_locations=inside
+                    )
+        return None
+
     def source(self, code: CodeType) -> str:
         """Return the executed source of a function; empty: the function is not in these files."""
         node: ast.AST | None = None
@@ -371,26 +384,6 @@ class _Modules:
                 found = (p for p in parts if isinstance(p, _DEFINITIONS) and p.name == name)
                 node = next(found, None)
         return ast.unparse(node) if isinstance(node, _DEFINITIONS) else ""
-
-
-class _RemovedFiles:
-    """Finds the modules of files that a patch removes: these modules run the base's statements."""
-
-    def __init__(self, modules: _Modules) -> None:
-        self._modules = modules
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a removed file's module; `path`: the folders of its package."""
-        for folder in sys.path if path is None else path:
-            stem = os.path.join(folder, name.rpartition(".")[2])  # noqa: PTH118  as loaders name files
-            for file, inside in ((f"{stem}/__init__.py", [stem]), (f"{stem}.py", None)):
-                if file in self._modules:
-                    return importlib.util.spec_from_file_location(
-                        name, file, submodule_search_locations=inside
-                    )
-        return None
 
 
 def install(index: str, checks: str) -> None:
@@ -416,7 +409,7 @@ def install(index: str, checks: str) -> None:
         options = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
         command = [sys.executable, *options, "-c", _AS_MAIN, script, *arguments[1:]]
         os.execv(sys.executable, command)  # noqa: S606  the same program, started again
-    sys.meta_path.append(_RemovedFiles(modules))
+    sys.meta_path.append(modules)
     # The method is replaced for all loaders on purpose; typeshed has the method in a base class.
     loader.get_code = code_without  # type: ignore[method-assign,assignment]  # as said
     for name in ("getsource", "getsourcelines"):

@@ -78,14 +78,13 @@ def _run(job: Job, entry: Bench) -> Finding:
     if entry.target not in HOST_TARGETS:
         preflight = job.preflights.before(entry.target, job.machine, job.fresh_folder)
     # Builds are looked up before the measurement, in which nothing else may run.
-    base, patched = (_Spot(job, entry, tree) for tree in job.trees.sides)
+    names = ("base", "patched tree")
+    base, patched = (_Spot(job, entry, *side) for side in zip(job.trees.sides, names, strict=True))
     claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
-    sides = base.side("base"), patched.side("patched tree")
     with job.slots.quiet():
         started = time.monotonic()
-        result = measure(
-            entry.file, entry.cases, claim, sides, timeout=entry.timeout, cores=job.machine.cores
-        )
+        sides, cores = (base.side, patched.side), job.machine.cores
+        result = measure(entry.file, entry.cases, claim, sides, timeout=entry.timeout, cores=cores)
         seconds = time.monotonic() - started
         outcome, reason, lasting = conclude(result, claim)
         if preflight is not None:
@@ -144,16 +143,12 @@ def suspicion(
 
 
 class _Spot:
-    """The folder, the environment and the output of a bench on one tree."""
+    """The process, the folder and the output of a bench on one tree."""
 
-    def __init__(self, job: Job, entry: Bench, tree: str) -> None:
-        where = place(job, entry, tree)
-        folder = job.fresh_folder()
-        self._job = job
-        self._checks = lay_out(folder, job.patch.files_for(entry))
-        self._log = folder / "log"
-        self._file = entry.file
-        self._env = child_environment(
+    def __init__(self, job: Job, entry: Bench, tree: str, name: str) -> None:
+        where, folder = place(job, entry, tree), job.fresh_folder()
+        self._job, self._file = job, entry.file
+        env = child_environment(
             where,
             {**STEADY, **entry.env},
             threads=_threads(job, entry),
@@ -161,16 +156,14 @@ class _Spot:
             more={DEVICE_VARIABLE: "cpu" if entry.target in HOST_TARGETS else "cuda"},
         )
         self.scrub = Scrub(where.tree, folder, *where.python)
-
-    def side(self, name: str) -> BenchSide:
-        """Return the arguments for the measuring process of this tree."""
-        return BenchSide(name, self._checks, self._env, self._log)
+        checks = lay_out(folder, job.patch.files_for(entry))
+        self.side = BenchSide(name, checks, env, folder / "log")
 
     def output(self) -> str:
         """Return the output on this tree, without this machine's folders."""
-        if not self._log.is_file():
+        if not self.side.log.is_file():
             return ""
-        with self._log.open("rb") as file:
+        with self.side.log.open("rb") as file:
             return self.scrub(file.read(_OUTPUT).decode("utf-8", "replace"))
 
     def record(self) -> OutputLog:

@@ -243,12 +243,9 @@ def _hip_source(job: Job, entry: Compile, tree: str) -> tuple[HipSource, Hipifie
     path, made = exported / entry.source, None
     if is_source(upstream.hipify, entry.source):
         made = hipified(job, tree, sources_of(job, tree))
-        if made.transient:
-            raise CompileError(crashed=f"hipify: {made.trouble}")
-        if made.broken:
-            raise CompileError(missing=f"hipify: {made.trouble}")
         if made.trouble:
-            raise CompileError(error=f"hipify: {made.trouble}")
+            kind = "crashed" if made.transient else "missing" if made.broken else "error"
+            raise CompileError(**{kind: f"hipify: {made.trouble}"})
         if entry.source not in made.outputs:
             # A source behind a link to a folder has no output: git does not list the source.
             lacking = made.missing.get(entry.source, f"output for {entry.source}")

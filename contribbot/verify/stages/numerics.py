@@ -63,7 +63,10 @@ def runner_of(entry: Check) -> CheckRunner:
             fudge=entry.fudge,
             floor=entry.floor,
             why=entry.why,
-            judged_by_sha256=_judged_by(patched.cells),
+            # One digest covers the digests of all inputs and references.
+            judged_by_sha256=json_digest(
+                [[cell.test, *(row.model_dump() for row in cell.digests)] for cell in patched.cells]
+            ),
             cells=CellsRecord(base=_kept(base.cells), patched=_kept(patched.cells)),
             totals=TotalsRecord(base=add_up(base.cells), patched=add_up(patched.cells)),
         )
@@ -180,8 +183,11 @@ def add_up(cells: Sequence[CellRecord]) -> Totals:
 def summary(fudge: float, base: Totals, patched: Totals, skipped: int) -> str:
     """Return the totals of both trees in one line."""
     seen = []
-    if multiples := _multiples(patched):
-        seen.append(f"patched error at most {multiples} (allowed {times(fudge)})")
+    ratios = ((patched.ratio, _REFERENCES), (patched.floor_ratio, "the floor"))
+    if multiples := [f"{times(ratio)} times {what}" for ratio, what in ratios if ratio is not None]:
+        larger = " where that is larger" if len(multiples) > 1 else ""
+        most = f"{', '.join(multiples)}{larger}"
+        seen.append(f"patched error at most {most} (allowed {times(fudge)})")
     if patched.exact:
         seen.append(f"{count(patched.exact)} elements bit-identical")
     number = f"{count(patched.cells)} cell{'s' if patched.cells != 1 else ''}"
@@ -189,24 +195,16 @@ def summary(fudge: float, base: Totals, patched: Totals, skipped: int) -> str:
     return f"{number}: {', '.join(seen)}; base {_of_base(base)}{left}"
 
 
-def _multiples(totals: Totals) -> str:
-    """Return the largest errors as multiples of the reference's error or the floor, in words."""
-    ratios = ((totals.ratio, _REFERENCES), (totals.floor_ratio, "the floor"))
-    said = [f"{times(ratio)} times {what}" for ratio, what in ratios if ratio is not None]
-    return ", ".join(said) + (" where that is larger" if len(said) > 1 else "")
-
-
 def _of_base(base: Totals) -> str:
     """Return a phrase that sums up the base's results in the cells of a numerics check."""
     if base.silent == base.cells:
         return "gives no result in any"
-    said = []
-    if base.silent:
-        said.append(f"gives no result in {count(base.silent)}")
-    if base.spoiled:
-        said.append(f"NaN or infinite in {count(base.spoiled)}")
-    if base.odd:
-        said.append(f"of another shape, dtype or device in {count(base.odd)}")
+    kinds = (
+        (base.silent, "gives no result in"),
+        (base.spoiled, "NaN or infinite in"),
+        (base.odd, "of another shape, dtype or device in"),
+    )
+    said = [f"{what} {count(cells)}" for cells, what in kinds if cells]
     ratios = [ratio for ratio in (base.ratio, base.floor_ratio) if ratio is not None]
     if ratios:
         floor = " the floor" if max(ratios) != base.ratio else ""
@@ -229,11 +227,6 @@ def _shortened(cell: CellRecord) -> CellRecord:
     ranked = sorted(cell.outputs, key=lambda output: output.badness, reverse=True)
     outputs = tuple(ranked[:MOST_OUTPUTS]) if len(ranked) > MOST_OUTPUTS else cell.outputs
     return cell.model_copy(update={"outputs": outputs, "digests": ()})
-
-
-def _judged_by(cells: Sequence[CellRecord]) -> str:
-    """Return the SHA-256 over the digests of all inputs and references."""
-    return json_digest([[cell.test, *(row.model_dump() for row in cell.digests)] for cell in cells])
 
 
 def _badness(cell: CellRecord) -> tuple[bool, int, float, int]:

@@ -47,7 +47,7 @@ from contribbot.model.evidence import HOST_TARGETS, Outcome, PatchFault, Reprodu
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import Patch, digest_of
-from contribbot.model.record import CheckDetails, PreflightRecord, RepeatRecord, RunRecord
+from contribbot.model.record import CheckDetails, PreflightRecord, RepeatRecord
 from contribbot.verify.job import Job, RunLayout
 from contribbot.verify.placement import overlay_note, place, place_without_change, unplaceable
 from contribbot.verify.pytest_run import DISPLAY, CheckRun, blamed, run_check
@@ -257,12 +257,8 @@ def _packages(runs: Sequence[CheckRun]) -> Packages:
 
 def _details(job: Job, check: Check, judgement: Judgement, runs: Runs) -> CheckDetails:
     """Return the record of the runs, with the facts on the trees that the check sees."""
-
-    def nth(side: RunSide, number: int) -> RunRecord | None:
-        made = runs.get(side, ())
-        return made[number].record(check.reason) if len(made) > number else None
-
-    base, patched = (runs[side][0].record(check.reason) for side in (RunSide.BASE, RunSide.PATCHED))
+    made = {side: [run.record(check.reason) for run in runs.get(side, ())] for side in RunSide}
+    again = {side: next(iter(records[1:]), None) for side, records in made.items()}
     details = CheckDetails(
         expect=check.expect,
         stated_reason=check.reason,
@@ -270,13 +266,13 @@ def _details(job: Job, check: Check, judgement: Judgement, runs: Runs) -> CheckD
         cause=judgement.cause,
         threads=job.threads,
         sandbox=process.no_sandbox() or "bubblewrap",
-        base=base,
-        patched=patched,
-        without_change=nth(RunSide.WITHOUT_CHANGE, 0),
+        base=made[RunSide.BASE][0],
+        patched=made[RunSide.PATCHED][0],
+        without_change=next(iter(made[RunSide.WITHOUT_CHANGE]), None),
         again=RepeatRecord(
-            base=nth(RunSide.BASE, 1),
-            patched=nth(RunSide.PATCHED, 1),
-            without_change=nth(RunSide.WITHOUT_CHANGE, 1),
+            base=again[RunSide.BASE],
+            patched=again[RunSide.PATCHED],
+            without_change=again[RunSide.WITHOUT_CHANGE],
         ),
     )
     if _is_given_code(check):
