@@ -128,16 +128,12 @@ class Arithmetic:
         """Return a result, rounded to the format in `rounded`."""
         return _to(tensor, self.rounded)
 
-    def add(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Return the sum of two tensors in the format of partial sums."""
-        return _to(left + right, ACCUMULATORS[self.accumulate][0])
-
     def multiply_and_add(
         self, left: torch.Tensor, right: torch.Tensor, total: torch.Tensor
     ) -> torch.Tensor:
         """Return `left * right + total`, rounded once (FMA) or twice."""
         if self.multiply_add == "separate" or ACCUMULATORS[self.accumulate][0] in _DTYPES:
-            return self.add(total, left * right)
+            return _to(total + left * right, ACCUMULATORS[self.accumulate][0])
         return fma(left, right, total)
 
     def sum(self, terms: torch.Tensor) -> torch.Tensor:
@@ -508,18 +504,6 @@ def _of_products(inputs: Tensors, units: torch.Tensor) -> Tensors:
     return {**part, "x": _flat(factors["x"])[row].T.contiguous()}
 
 
-def _rows(inputs: Tensors) -> int:
-    return len(_flat(inputs["x"]))
-
-
-def _of_rows(inputs: Tensors, units: torch.Tensor) -> Tensors:
-    return {**inputs, "x": _flat(inputs["x"])[units]}
-
-
-def _queries(inputs: Tensors) -> int:
-    return len(_flat(inputs["q"]))
-
-
 def _of_queries(inputs: Tensors, units: torch.Tensor) -> Tensors:
     """Return some queries, each with the keys and values of its head and with its row number."""
     q, k, v = (inputs[name] for name in "qkv")
@@ -581,7 +565,11 @@ _QUANTISE: Final = {
     "divide": _DIVIDE,
     "scale": ("result", "power of two"),
 }
-_by_rows: Final = partial(Computation, units=_rows, part=_of_rows)
+_by_rows: Final = partial(
+    Computation,
+    units=lambda inputs: len(_flat(inputs["x"])),
+    part=lambda inputs, units: {**inputs, "x": _flat(inputs["x"])[units]},
+)
 _by_products: Final = partial(Computation, units=_products, part=_of_products)
 
 #: The computations that `explain` knows, by the name in a recording.
@@ -609,7 +597,11 @@ COMPUTATIONS: Final[dict[str, Computation]] = {
     "softmax": _by_rows(_softmax, _SOFTMAX),
     # q (…, queries, width), k and v (…, keys, width); scale (1 / sqrt(width)), causal (0)
     "attention": Computation(
-        _attention, _ATTENTION, needs=("q", "k", "v"), units=_queries, part=_of_queries
+        _attention,
+        _ATTENTION,
+        needs=("q", "k", "v"),
+        part=_of_queries,
+        units=lambda inputs: len(_flat(inputs["q"])),
     ),
     # parameter eps, by default 1e-6
     "rmsnorm": _by_rows(

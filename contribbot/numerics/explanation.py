@@ -254,16 +254,14 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
 
 
 def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
-    for what, left, right in (
-        ("computation", a.computation, b.computation),
-        ("parameters", a.parameters, b.parameters),
-        *(
-            (f"the input {name}", a.inputs.get(name), b.inputs.get(name))
-            for name in sorted(a.inputs.keys() | b.inputs.keys())
-        ),
-        ("dtype", a.result.dtype, b.result.dtype),
-        ("shape", a.result.shape, b.result.shape),
-    ):
+    sides: list[dict[str, object]] = [
+        {"computation": side.computation, "parameters": side.parameters}
+        | {f"the input {name}": facts for name, facts in side.inputs.items()}
+        | {"dtype": side.result.dtype, "shape": side.result.shape}
+        for side in (a, b)
+    ]
+    for what in {**sides[0], **sides[1]}:
+        left, right = (side.get(what) for side in sides)
         if left != right:
             raise UsageError(
                 f"the records differ in {what}: {left or 'none'} and {right or 'none'}"
