@@ -23,12 +23,11 @@ from contribbot import process
 from contribbot.compile import extension_child
 from contribbot.compile.toolchain import Lack
 from contribbot.errors import CommandError, check_stopping
-from contribbot.git.patch_format import export
 from contribbot.git.repository import Store
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Machine
 from contribbot.model.patch import PatchFile, digest_of
-from contribbot.model.pin import PLACEHOLDERS, BuildRecipe
+from contribbot.model.pin import BuildRecipe
 from contribbot.process import remove_tree
 
 Kind = Literal["cpp", "cuda", "hip"]
@@ -206,9 +205,6 @@ _NO_SPACE: Final = re.compile(r"No space left on device", re.IGNORECASE)
 _SIGNALLED: Final = 128
 _KILLED: Final = 128 + 9
 _MODULE: Final = "python:"
-_PLACEHOLDER: Final = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
-#: The folder, in a product's folder, with the copy of the tree.
-COPY: Final = "tree"
 
 
 @dataclass(frozen=True)
@@ -302,63 +298,6 @@ def absent_path(store: Store, tree: str, what: Build | BuildRecipe) -> str:
     )
     lacking = (path for path in named if path != "." and store.resolve(f"{tree}:{path}") is None)
     return next(lacking, "")
-
-
-def recipe_inputs(
-    tree: str, recipe: BuildRecipe, target: str, *, machine: Machine, version: str
-) -> JsonValue:
-    """Return the inputs of a build by a recipe, as JSON data for a cache key."""
-    return {
-        "way": "full",
-        "tree": tree,
-        "recipe": recipe.model_dump(mode="json", exclude={"takes", "timeout"}),
-        "target": target,
-        "version": version,
-        # The machine stands for unknown inputs: headers and libraries that the build finds.
-        "machine": machine.fingerprint,
-        "programs": [shutil.which(need) for need in recipe.requires],
-    }
-
-
-def run_recipe(
-    recipe: BuildRecipe,
-    *,
-    store: Store,
-    tree: str,
-    values: Mapping[str, str],
-    machine: Machine,
-    timeout: float,
-    folder: Path,
-    into: Path,
-    scrub: Callable[[str], str],
-) -> Ran:
-    """Build a copy of a tree by a recipe; the copy becomes the product."""
-    copy = into / COPY
-    export(store, tree, copy, index=folder / "index")
-    known = {**values, "tree": str(copy), "python": sys.executable}
-
-    def fill(text: str) -> str:
-        return _PLACEHOLDER.sub(lambda place: known[place[1]], text)
-
-    environment = {
-        **target_environment(values["target"], machine),
-        "MAX_JOBS": values["jobs"],
-        "PYTHONUNBUFFERED": "1",
-        # A build must not read a version from a git repository around the cache.
-        "GIT_CEILING_DIRECTORIES": str(into),
-        **private_folders(folder),
-        **{name: fill(value) for name, value in recipe.env.items()},
-    }
-    ran = run_commands(
-        [[*map(fill, argv)] for argv in recipe.commands],
-        cwd=copy / recipe.folder,
-        env=process.clean_environment(environment),
-        timeout=timeout,
-        scrub=scrub,
-    )
-    for path in recipe.discard:
-        remove_tree(copy / path)
-    return ran
 
 
 def private_folders(folder: Path) -> dict[str, str]:

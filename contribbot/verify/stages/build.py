@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import filecmp
 import re
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pydantic import JsonValue
+
+from contribbot import process
 from contribbot.compile import build as builds
 from contribbot.compile import cache as build_cache
-from contribbot.compile.build import COPY, BuildTools, Ran, build_tools, tool_versions
+from contribbot.compile.build import (
+    BuildTools,
+    Ran,
+    build_tools,
+    private_folders,
+    run_commands,
+    target_environment,
+    tool_versions,
+)
 from contribbot.compile.toolchain import Lack
 from contribbot.errors import MachineError, NoSpaceError, check_stopping
 from contribbot.git.patch_format import export
@@ -21,7 +34,7 @@ from contribbot.model.checks import Build
 from contribbot.model.evidence import BuildStageResult, Outcome, StageResult
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import Patch
-from contribbot.model.pin import BuildRecipe
+from contribbot.model.pin import PLACEHOLDERS, BuildRecipe
 from contribbot.model.record import BuildDetails, BuildRecord, step_failures
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import TAIL, Scrub
@@ -37,6 +50,9 @@ from contribbot.verify.stages.base import (
     is_red,
 )
 
+#: The folder, in a product's folder, with the copy of the tree.
+_COPY: Final = "tree"
+_PLACEHOLDER: Final = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 #: The time limit of an extension's build in seconds, if the patch states no limit.
 _PATIENCE: Final = 1800.0
 _BECAME: Final = {
@@ -117,8 +133,16 @@ def plan_build(job: Job, build: Build, target: str, tree: str) -> BuildPlan:
     """Return the plan of a build that this machine can do."""
     recipe, store = job.patch.upstream.build, job.store
     if build.way == "full" and recipe is not None:
-        version = _version(job)
-        inputs = builds.recipe_inputs(tree, recipe, target, machine=job.machine, version=version)
+        inputs: JsonValue = {
+            "way": "full",
+            "tree": tree,
+            "recipe": recipe.model_dump(mode="json", exclude={"takes", "timeout"}),
+            "target": target,
+            "version": _version(job),
+            # The machine stands for unknown inputs: headers and libraries that the build finds.
+            "machine": job.machine.fingerprint,
+            "programs": [shutil.which(need) for need in recipe.requires],
+        }
         key, absent = build_cache.json_digest(inputs), builds.absent_path(store, tree, recipe)
         return BuildPlan(build, target, tree, recipe, key, absent, partial(_run_recipe, recipe))
     tools = build_tools(target, job.machine)
@@ -260,23 +284,38 @@ def _run_recipe(
     recipe: BuildRecipe, job: Job, plan: BuildPlan, folder: Path, into: Path
 ) -> tuple[Ran, Product]:
     """Run the upstream's recipe in a copy of the tree; return the outcome and the product."""
-    ran = builds.run_recipe(
-        recipe,
-        store=job.store,
-        tree=plan.tree,
-        values={"jobs": str(job.threads), "target": plan.target, "version": _version(job)},
-        machine=job.machine,
+    copy = into / _COPY
+    export(job.store, plan.tree, copy, index=folder / "index")
+    known = {"jobs": str(job.threads), "target": plan.target, "version": _version(job)}
+    known |= {"tree": str(copy), "python": sys.executable}
+
+    def fill(text: str) -> str:
+        return _PLACEHOLDER.sub(lambda place: known[place[1]], text)
+
+    environment = {
+        **target_environment(plan.target, job.machine),
+        "MAX_JOBS": known["jobs"],
+        "PYTHONUNBUFFERED": "1",
+        # A build must not read a version from a git repository around the cache.
+        "GIT_CEILING_DIRECTORIES": str(into),
+        **private_folders(folder),
+        **{name: fill(value) for name, value in recipe.env.items()},
+    }
+    ran = run_commands(
+        [[*map(fill, argv)] for argv in recipe.commands],
+        cwd=copy / recipe.folder,
+        env=process.clean_environment(environment),
         timeout=plan.build.timeout or recipe.timeout,
-        folder=folder,
-        into=into,
-        scrub=Scrub(into / COPY, folder),
+        scrub=Scrub(copy, folder),
     )
+    for path in recipe.discard:
+        process.remove_tree(copy / path)
     promised = (*recipe.python, *((recipe.extension,) if recipe.extension else ()))
-    lost = [path for path in promised if not (into / COPY / path).exists()]
+    lost = [path for path in promised if not (copy / path).exists()]
     if ran.well and lost:
         ran = replace(ran, error=f"the recipe ended well and made no {lost[0]}")
-    python = tuple(COPY if root == "." else f"{COPY}/{root}" for root in recipe.python)
-    library = f"{COPY}/{recipe.extension}" if recipe.extension else ""
+    python = tuple(_COPY if root == "." else f"{_COPY}/{root}" for root in recipe.python)
+    library = f"{_COPY}/{recipe.extension}" if recipe.extension else ""
     return ran, Product(0, "", extension=library, python=python)
 
 
