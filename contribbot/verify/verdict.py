@@ -515,22 +515,18 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
         said = f": what ran {where} passed and does not prove the patch alone{_obstacle(report)}"
     else:
         said = f": nothing could be proved {where}{_obstacle(report)}"
-    noisy = dict.fromkeys(
-        f"{result.stage}:{result.target}" for result in report.stages if too_noisy(result)
-    )
-    here = dict.fromkeys(
-        f"{result.stage} {result.label}".rstrip()
-        for result in report.stages
-        if result.outcome is Outcome.UNAVAILABLE and not too_noisy(result)
-    )
-    # A target with one check that ran and another that could not is open, but was run.
+    noisy = dict.fromkeys(f"{row.stage}:{row.target}" for row in report.stages if too_noisy(row))
+    lame = (row for row in report.stages if row.outcome is Outcome.UNAVAILABLE)
+    here = dict.fromkeys(f"{row.stage} {row.label}".rstrip() for row in lame if not too_noisy(row))
     half = report.verdict is Verdict.INCOMPLETE
-    ran = {each.target for each in report.stages if half and each.stage in RAN
-           and each.outcome in SEEN}  # fmt: skip
+    # A target with one check that ran and another that could not is open, but was run.
+    seen = (row for row in report.stages if half and row.outcome in SEEN)
+    known = {*noisy, *(row.target for row in seen if row.stage in RAN)}
     not_run = [
         f"{name} (runner fault)" if is_at_fault(report.stages, name) else name
-        for name in report.open if name not in {*noisy, *ran}
-    ]  # fmt: skip
+        for name in report.open
+        if name not in known
+    ]
     for title, names in (
         ("could not run", [*here] if half else []),
         ("too noisy to tell", [*noisy]),

@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from contribbot import process
@@ -24,7 +24,7 @@ from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import Patch, PatchSpec, digest_of
 from contribbot.model.record import CheckDetails, CodeRecord, EmulateDetails, NumericsDetails
-from contribbot.verify.job import Job, Memo, RunLayout
+from contribbot.verify.job import Job, RunLayout
 from contribbot.verify.placement import place
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import UnavailableError, runner_fault
@@ -83,8 +83,7 @@ def _ask(check: EmulatedCheck, job: Job, tree: str) -> TreeAnswer:
 def _unit(job: Job, check: EmulatedCheck) -> Unit:
     code = _code_of(job.patch.spec, check)
     target, missing = f"{EMULATED}{check.emulated}", str(missing_emulated(job, check) or "")
-    memo: Memo[Codes] = Memo()
-    make = partial(memo.get, "", lambda: Codes.of(job, check, job.trees.sides))
+    make = cache(partial(Codes.of, job, check, job.trees.sides))
     run = check_inputs(job, check, {}) | {"checks": digest_of(job.patch.support)}
     if code is None:
         return Unit(
