@@ -379,7 +379,8 @@ class _BenchSession:
         """Measure rounds on both trees; the tree that goes first alternates."""
         rounds: tuple[list[MeasuredRound], list[MeasuredRound]] = [], []
         sides = [*zip((pair.base, pair.patched), rounds, strict=True)]
-        for turn in range(pair.number, pair.number + self.claim.rounds_a_pair):
+        many = max(1, round(self.claim.rounds / LOOKS[0]))
+        for turn in range(pair.number, pair.number + many):
             # The first pair has the number 1, and begins with the base.
             for child, measured in sides if turn % 2 else sides[::-1]:
                 measured.append(child.ask(MeasuredRound, "measure"))

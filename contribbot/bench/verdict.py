@@ -95,11 +95,6 @@ class Claim:
     memory_at_most: float | None
     rounds: int
 
-    @property
-    def rounds_a_pair(self) -> int:
-        """The number of rounds that each pair of processes measures."""
-        return max(1, round(self.rounds / LOOKS[0]))
-
 
 @dataclass
 class Measurements:

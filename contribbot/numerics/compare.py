@@ -163,7 +163,10 @@ def compare(
     require_finite("the float64 reference", reference)
     require_finite("the same-precision reference", same_precision)
     floor = limits.floor_for(dtype_name(same_precision.dtype))
-    usual = _largest_error(same_precision, reference)
+    usual = 0.0
+    for block in blocks(tuple(reference.shape)):
+        plain, right = _wide_pair(same_precision[block], reference[block])
+        usual = max(usual, min(float((plain - right).abs().max()), _LARGEST))
     yardstick = max(usual, floor)
     allowed = min(limits.fudge * yardstick, _LARGEST)
     comparison = _Comparison("error", same_precision, usual, floor, allowed)
@@ -285,14 +288,6 @@ def _coarse(actual: torch.Tensor, same_precision: torch.Tensor) -> str:
 def _fits(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
     parts = (tensor[block] for block in blocks(tuple(tensor.shape)))
     return all(bool((part.to(dtype).to(part.dtype) == part).all()) for part in parts)
-
-
-def _largest_error(same_precision: torch.Tensor, reference: torch.Tensor) -> float:
-    largest = 0.0
-    for block in blocks(tuple(reference.shape)):
-        usual, right = _wide_pair(same_precision[block], reference[block])
-        largest = max(largest, min(float((usual - right).abs().max()), _LARGEST))
-    return largest
 
 
 def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device | None) -> str:

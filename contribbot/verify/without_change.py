@@ -133,7 +133,9 @@ def _merged(old: Sequence[ast.stmt], new: Sequence[ast.stmt], *, fresh: bool) ->
         for key in before[start:end]:
             result.append(_with_base(base[key], patched.get(renames.get(key, key), base[key])))
             if key in renames:  # the base's statements use the former name
-                result += _alias(base[key], patched[renames[key]])
+                (former,), (name,) = _names(base[key]), _names(patched[renames[key]])
+                alias = ast.Assign([ast.Name(former, ast.Store())], ast.Name(name, ast.Load()))
+                result.append(ast.copy_location(alias, patched[renames[key]]))
     return result
 
 
@@ -158,13 +160,6 @@ def _renames(
         if likeness >= _ALIKE and old not in renames and new not in renames.values():
             renames[old] = new
     return renames
-
-
-def _alias(old: ast.stmt, new: ast.stmt) -> Iterator[ast.stmt]:
-    """Yield the assignment that makes a renamed definition known by its former name."""
-    (former,), (name,) = _names(old), _names(new)
-    value = ast.Name(name, ast.Load())
-    yield ast.copy_location(ast.Assign([ast.Name(former, ast.Store())], value), new)
 
 
 def _keys(block: Sequence[ast.stmt], twice: Collection[str]) -> list[str]:
