@@ -422,14 +422,11 @@ def opened_lines(opened: Opened) -> list[str]:
 
 def _pull(opened: Opened) -> str:
     kind = "draft pull request" if opened.state == "draft" else "pull request"
-    match opened.pull_request_was:
-        case "handed off":
-            return f"no pull request yet: open it on {opened.url}"
-        case "edited":
-            kept = "keeps the text that a person gave it"
-            return f"{kind} {opened.pull_request} {kept}: {opened.url}"
-        case done:
-            return f"{kind} {opened.pull_request} {done}: {opened.url}"
+    done: str = opened.pull_request_was
+    if done == "handed off":
+        return f"no pull request yet: open it on {opened.url}"
+    done = "keeps the text that a person gave it" if done == "edited" else done
+    return f"{kind} {opened.pull_request} {done}: {opened.url}"
 
 
 def preview_lines(previews: Sequence[Preview]) -> list[Block]:
