@@ -34,9 +34,9 @@ def clean(text: str) -> str:
     return "".join(char for char in spaced if char.isprintable())
 
 
-def inert(text: str) -> str:
-    """Return one line in which GitHub finds no mention and no reference, also in plain text."""
-    return _LIVE.sub(lambda found: found.group() + JOINER, clean(text))
+def inert(line: str) -> str:
+    """Return a line in which GitHub finds no mention and no reference."""
+    return _LIVE.sub(lambda found: found.group() + JOINER, line)
 
 
 def plain(text: str) -> str:
@@ -55,7 +55,8 @@ def shortened(text: str, limit: int) -> str:
 
 def code(text: str, *, limit: int = 0) -> str:
     """Return one line as a code span, whatever backticks the text has."""
-    line = inert(shortened(text, limit) if limit else text) or " "
+    line = shortened(text, limit) if limit else clean(text)
+    line = inert(line) or " "
     ticks = "`" * (max(map(len, _TICKS.findall(line)), default=0) + 1)
     edge = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{ticks}{edge}{line}{edge}{ticks}"
@@ -67,15 +68,18 @@ def cell(text: str, *, limit: int = 0) -> str:
     return code(text, limit=limit).replace("|", "\\|")
 
 
+def _row(text: str) -> str:
+    """Return a line without control characters and terminal escapes; blanks at its start stay."""
+    wide = _ANSI.sub("", text).expandtabs(4)
+    return "".join(char for char in wide if char.isprintable()).rstrip()
+
+
 def fence(text: str, *, language: str = "", lines: int = 0) -> str:
     """Return text as a fenced block that nothing in the text can close."""
-    rows = [
-        "".join(char for char in _ANSI.sub("", row).expandtabs(4) if char.isprintable()).rstrip()
-        for row in text.splitlines()
-    ]
+    rows = [*map(_row, text.splitlines())]
     if lines and len(rows) > lines:
         rows = [*rows[:lines], f"… {len(rows) - lines} more lines"]
-    shown = [_LIVE.sub(lambda found: found.group() + JOINER, row) for row in rows]
+    shown = [*map(inert, rows)]
     runs = (len(run) for row in shown for run in _TICKS.findall(row))
     ticks = "`" * max(3, max(runs, default=0) + 1)
     return "\n".join((ticks + language, *shown, ticks))
@@ -99,9 +103,7 @@ def prose(text: str) -> str:
     # Whether a code span may have begun above in the paragraph: then no text is surely code.
     begun = False
     for raw in text.strip().splitlines():
-        row = "".join(
-            char for char in _ANSI.sub("", raw).expandtabs(4) if char.isprintable()
-        ).rstrip()
+        row = _row(raw)
         found = _FENCE.match(row)
         if fenced:
             closes = found and found[1].startswith(fenced) and not found[2].strip()
@@ -133,31 +135,11 @@ def _tamed(row: str, *, begun: bool) -> tuple[str, bool]:
     return "".join(parts), begun or any("`" in part for part in parts[::2])
 
 
-#: The largest numbers of characters of a line and of a text, and of lines of a text.
-LINE: Final = 300
-_TEXT: Final = 6000
-_ROWS: Final = 60
+#: The largest number of characters of a line.
+_LINE: Final = 300
 
 
-def line_of(text: str, limit: int = LINE) -> str:
+def line_of(text: str, limit: int = _LINE) -> str:
     """Return foreign text as one clean line of limited length, for a terminal."""
     # The text is cut before the cleaning, which would take too long for a huge text.
     return shortened(text[: 8 * limit], limit)
-
-
-def row_of(text: str) -> str:
-    """Return foreign text as one clean line that keeps its indentation."""
-    wide = text[: 8 * LINE].expandtabs(4)
-    depth = min(len(wide) - len(wide.lstrip(" ")), 40)
-    line = line_of(wide)
-    return f"{' ' * depth}{line}" if line else ""
-
-
-def rows_of(text: str, *, rows: int = _ROWS, characters: int = _TEXT) -> list[str]:
-    """Return foreign text as clean lines, limited in number and length."""
-    # A terminal knows no other line ends than these, unlike `splitlines`.
-    cut = text[:characters].replace("\r\n", "\n").replace("\r", "\n").strip("\n")
-    lines = [row_of(row) for row in cut.split("\n")]
-    if len(lines) > rows or len(text) > characters:
-        lines = [*lines[:rows], "… (more on its page)"]
-    return lines

@@ -35,7 +35,7 @@ from contribbot.github.pull_state import (
     judge_landing,
     read_pull_state,
 )
-from contribbot.markdown import line_of, rows_of
+from contribbot.markdown import line_of
 from contribbot.queue import history
 from contribbot.queue.history import PullRequestEvent
 from contribbot.queue.load import Queue
@@ -409,7 +409,6 @@ def _together(target: str, jobs: Sequence[HeadJob]) -> TargetCi:
 
 #: The most new remarks to show, and the most lines and characters of each remark.
 _SHOWN: Final = 10
-_EXCERPT_ROWS: Final = 4
 _EXCERPT: Final = 500
 #: Our words for GitHub's review verdicts; the verdicts that decide nothing.
 _VERDICTS: Final = {"CHANGES_REQUESTED": "changes requested", "COMMENTED": "", "": ""}
@@ -464,7 +463,7 @@ def _remark(kind: _RemarkKind, note: Note, thread: ReviewThread | None, *, chang
         kind=kind,
         author=line_of(note.author, _LOGIN) if note.author else "(an account that is gone)",
         at=note.updated_at if changed else note.created_at,
-        text="\n".join(rows_of(note.body, rows=_EXCERPT_ROWS, characters=_EXCERPT)),
+        text=line_of(note.body, _EXCERPT),
         url=line_of(note.url),
         place=place,
         verdict=_VERDICTS.get(note.verdict, line_of(note.verdict, _LOGIN).lower()),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib.util
-import mmap
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from contribbot import process
 from contribbot.compile.build import build_tools, missing_for_recipe, torch_build
 from contribbot.compile.hip import torch_include
 from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, hip_toolchain
@@ -289,11 +288,11 @@ def silent_switches(
     here, read = _pinned(patches) if names else (set(), set())
     for name in names:
         owner = _OWNERS[name.partition("_")[0] + "_"]
-        files = list(_installed(owner))
+        folders = _installed(owner)
         # Some code, such as SGLang's, joins a prefix and a suffix to a variable's name.
         begun = any(part.endswith("_") and name.startswith(part) for part in read)
-        known = begun or name in read or any(_contains(file, name) for file in files)
-        if not known and (files or owner in here):
+        known = begun or name in read or _grep(name, folders)
+        if not known and (folders or owner in here):
             near = difflib.get_close_matches(name, read, 1, _ALIKE)
             yield SilentSwitch(name=name, nearest="".join(near))
 
@@ -313,24 +312,14 @@ def _pinned(patches: Sequence[Patch]) -> tuple[set[str], set[str]]:
     return packages, set(found)
 
 
-def _installed(owner: str) -> Iterator[Path]:
-    """Yield the code files of an installed package; for torch, also ROCm's libraries."""
+def _installed(owner: str) -> list[str]:
+    """Return the folders of an installed package; of torch, also that of ROCm's libraries."""
     spec = importlib.util.find_spec(owner)
-    for folder in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
-        yield from (file for end in ("*.py", "*.so*") for file in folder.rglob(end))
-    if owner == "torch":
-        yield from _ROCM.glob("*.so*")
+    folders = [*(spec.submodule_search_locations or ())] if spec else []
+    return [*folders, *([str(_ROCM)] if owner == "torch" and _ROCM.is_dir() else [])]
 
 
-def _contains(file: Path, name: str) -> bool:
-    """Return whether a file contains a name as a whole word."""
-    # An empty file cannot be mapped.
-    with (
-        contextlib.suppress(OSError, ValueError),
-        file.open("rb") as opened,
-        mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        word = rb"(?<!\w)%s(?!\w)" % name.encode()
-        # `find` first, as it is several times as fast as the regular expression.
-        return content.find(name.encode()) >= 0 and re.search(word, content) is not None
-    return False
+def _grep(name: str, folders: Sequence[str]) -> bool:
+    """Return whether a code file in a folder has a name as a whole word."""
+    words = ("grep", "-rqswF", "--include=*.py", "--include=*.so*", "--", name)
+    return bool(folders) and process.run([*words, *folders], accept=(0, 1, 2)).returncode == 0
