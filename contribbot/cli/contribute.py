@@ -376,11 +376,13 @@ def open_pr(
         previews = preview_all(queue, names, options)
         refused = any(row.what == "superseded" for each in previews for row in each.missing)
         document = OpeningView(dry_run=True, previews=previews)
-        return cli.Reply(document, preview_lines(previews), int(refused))
+        lines: list[Block] = [line for each in previews for line in (*_preview(each), "")]
+        last = "GitHub was not asked; nothing was written, and nothing was sent"
+        return cli.Reply(document, [*lines, last], int(refused))
     as_json, done = current_settings().as_json, list[Opened]()
-    with _connect() as github, cli.live_lines() as lines:
+    with _connect() as github, cli.live_lines() as live:
         try:
-            for opened in open_all(queue, names, github, options, progress=lines.download()):
+            for opened in open_all(queue, names, github, options, progress=live.download()):
                 done.append(opened)
                 if not as_json:
                     cli.print_lines(opened_lines(opened))
@@ -427,12 +429,6 @@ def _pull(opened: Opened) -> str:
         return f"no pull request yet: open it on {opened.url}"
     done = "keeps the text that a person gave it" if done == "edited" else done
     return f"{kind} {opened.pull_request} {done}: {opened.url}"
-
-
-def preview_lines(previews: Sequence[Preview]) -> list[Block]:
-    """Return the pull requests that would be opened, each with its missing parts."""
-    lines = [line for preview in previews for line in (*_preview(preview), "")]
-    return [*lines, "GitHub was not asked; nothing was written, and nothing was sent"]
 
 
 def _preview(now: Preview) -> Iterator[Block]:

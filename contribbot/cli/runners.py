@@ -18,7 +18,7 @@ from contribbot.errors import ExitCode, UsageError, first_of
 from contribbot.files import write_named
 from contribbot.markdown import line_of
 from contribbot.runners.actions import JobState, commit_of, connected, start, watch
-from contribbot.runners.collect import CellEnd, CellState, Collected
+from contribbot.runners.collect import CellState, Collected
 from contribbot.runners.collect import collect as collect_run
 from contribbot.runners.plan import CiJob, Plan, make_plan
 from contribbot.runners.workflows import install as install_workflows
@@ -43,7 +43,11 @@ def matrix(
     if output is not None:
         write_named(output, (plan.model_dump_json(indent=2) + "\n").encode())
     if outputs:
-        append_outputs(Path(outputs), plan)
+        with Path(outputs).open("a", encoding="utf-8") as file:
+            file.write(
+                f"compile={_rows(plan.of_kind('compile'))}\ngpu={_rows(plan.of_kind('gpu'))}\n"
+                f"any={str(bool(plan.jobs)).lower()}\n"
+            )
     return cli.Reply(plan, matrix_lines(plan))
 
 
@@ -108,7 +112,13 @@ def collect(
 ) -> cli.Reply:
     """Fetch the records of a run of verify.yml, check them, and keep the good ones."""
     collected = collect_run(cli.open_queue(), run)
-    return cli.Reply(collected, collect_lines(collected), collected.exit_code)
+    # The worst cells come first.
+    rows = [
+        (cell.patch, cell.title, cell.rocm or "-", str(cell.state), line_of(cell.why))
+        for cell in sorted(collected.cells, key=lambda cell: (_ORDER.index(cell.state), cell.key))
+    ]
+    blocks: list[Block] = [Table(rows), *_notes(collected), closing(collected)]
+    return cli.Reply(collected, blocks, collected.exit_code)
 
 
 _ORDER: Final = (
@@ -121,19 +131,6 @@ _ORDER: Final = (
     CellState.OPEN,
     CellState.PROVED,
 )
-
-
-def _grid(cells: Iterable[CellEnd]) -> list[tuple[str, ...]]:
-    """Return patch, target, ROCm version, state and reason of each cell, the worst first."""
-    return [
-        (cell.patch, cell.title, cell.rocm or "-", str(cell.state), line_of(cell.why))
-        for cell in sorted(cells, key=lambda cell: (_ORDER.index(cell.state), cell.key))
-    ]
-
-
-def collect_lines(collected: Collected) -> list[Block]:
-    """Return the table of cells, the records, the notes, and the last line, which sums up."""
-    return [Table(_grid(collected.cells)), *_notes(collected), closing(collected)]
 
 
 def _notes(collected: Collected) -> list[str]:
@@ -173,15 +170,6 @@ def _rows(jobs: Iterable[CiJob]) -> str:
         for job in jobs
     ]
     return json.dumps(rows, separators=(",", ":"))
-
-
-def append_outputs(path: Path, plan: Plan) -> None:
-    """Add `compile`, `gpu` and `any` to the outputs of a step of Actions."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(
-            f"compile={_rows(plan.of_kind('compile'))}\ngpu={_rows(plan.of_kind('gpu'))}\n"
-            f"any={str(bool(plan.jobs)).lower()}\n"
-        )
 
 
 def matrix_lines(plan: Plan) -> list[Block]:

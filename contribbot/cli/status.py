@@ -10,7 +10,7 @@ from contribbot.cli.render import Block, StateText, Table, pairs, summary_of
 from contribbot.errors import UsageError
 from contribbot.lifecycle.status import status as local_status
 from contribbot.lifecycle.status import status_against
-from contribbot.model.lifecycle import Need, PatchStatus, StatusReport, Text
+from contribbot.model.lifecycle import Need, PatchStatus, Text
 
 
 @cli.command("status --against newest")
@@ -56,7 +56,12 @@ def status(
                 options=Options(),
                 watcher=lines,
             )
-    return cli.Reply(report, status_blocks(report))
+    head = ("patch", "release", "text", "without it", "pull request", "evidence")
+    blocks: list[Block] = [Table([*map(_row, report.patches)], head)]
+    notes = [(patch.patch, notes) for patch in report.patches if (notes := [*_notes(patch)])]
+    blocks += ["", pairs(notes, indent=0)] if notes else []
+    unknown = [row.text_why for row in report.patches if row.text is Text.UNKNOWN]
+    return cli.Reply(report, [*blocks, *([""] if unknown else []), *dict.fromkeys(unknown)])
 
 
 _TEXTS: Final = {
@@ -74,16 +79,6 @@ _NEEDS: Final = {
     Need.NEEDED: "needed",
     Need.UNCLEAR: "unclear",
 }
-
-
-def status_blocks(report: StatusReport) -> list[Block]:
-    """Return a row for each patch: release, text, need, pull request, evidence; then notes."""
-    head = ("patch", "release", "text", "without it", "pull request", "evidence")
-    blocks: list[Block] = [Table([*map(_row, report.patches)], head)]
-    notes = [(patch.patch, notes) for patch in report.patches if (notes := [*_notes(patch)])]
-    blocks += ["", pairs(notes, indent=0)] if notes else []
-    unknown = [row.text_why for row in report.patches if row.text is Text.UNKNOWN]
-    return [*blocks, *([""] if unknown else []), *dict.fromkeys(unknown)]
 
 
 def _row(patch: PatchStatus) -> tuple[str, ...]:
