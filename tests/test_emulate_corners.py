@@ -923,7 +923,7 @@ def program(target: str, text: str, *, scratch: int = 0) -> Program:
     # Older targets have their IEEE mode, RDNA's the WGP mode.
     modes = 0xF0000 | 1 << 21 | 1 << 29 | (family != "rdna4") << 23
     descriptor = Descriptor(0, scratch, 0, modes, 0, 0)
-    return Program(Kernel(target, image, descriptor, metadata, LineTable([]), len(image)))
+    return Program(Kernel(target, image, descriptor, metadata, LineTable(b""), len(image)))
 
 
 def split(made: Program, held: Words) -> tuple[Words, Words]:

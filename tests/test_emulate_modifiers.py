@@ -401,7 +401,7 @@ def kernel(target: str, text: str, modes: int) -> Program:
         ".wavefront_size": 64 if TABLES[target] == "cdna" else 32, ".max_flat_workgroup_size": 64,
     })  # fmt: skip
     descriptor = Descriptor(0, 0, 0, modes, 0, 0)
-    return Program(Kernel(target, image, descriptor, metadata, LineTable([]), len(image)))
+    return Program(Kernel(target, image, descriptor, metadata, LineTable(b""), len(image)))
 
 
 def known(target: str, candidates: Sequence[Case]) -> list[Case]:

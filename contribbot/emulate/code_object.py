@@ -121,16 +121,24 @@ class Kernel:
 
 
 class LineTable:
-    """The line table of a code object: the file and line of each address."""
+    """The line table of a code object, read when asked: the file and line of each address."""
 
-    def __init__(self, rows: Sequence[tuple[int, str]]) -> None:
-        self._addresses = [address for address, _ in rows]
-        self._places = [place for _, place in rows]
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    @functools.cached_property
+    def _rows(self) -> tuple[list[int], list[str]]:
+        try:
+            rows = sorted(_rows(self._content)) if self._content else []
+        except _broken() as error:
+            raise RequestError(f"the line table cannot be read: {error}") from error
+        return [address for address, _ in rows], [place for _, place in rows]
 
     def place(self, address: int) -> str:
         """Return the `folder/file:line` of an address; empty: unknown."""
-        row = bisect.bisect_right(self._addresses, address) - 1
-        return self._places[row] if row >= 0 else ""
+        addresses, places = self._rows
+        row = bisect.bisect_right(addresses, address) - 1
+        return places[row] if row >= 0 else ""
 
     def at(self, address: int) -> str:
         """Return the `file:line` of an address; empty: unknown."""
@@ -139,7 +147,17 @@ class LineTable:
     @property
     def places(self) -> frozenset[str]:
         """The lines that have instructions, each as `folder/file:line`."""
-        return frozenset(self._places)
+        return frozenset(self._rows[1])
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    """Return the errors of pyelftools and msgpack on damaged bytes."""
+    exceptions = importlib.import_module("elftools.common.exceptions")
+    return (
+        *(AssertionError, AttributeError, KeyError, MemoryError, OverflowError),
+        *(StopIteration, TypeError, ValueError, struct.error, ValidationError),
+        *(exceptions.ELFError, exceptions.DWARFError),
+    )
 
 
 @functools.cache
@@ -156,12 +174,6 @@ def load(content: bytes) -> dict[str, Kernel]:
     """
     try:
         elffile = importlib.import_module("elftools.elf.elffile")
-        exceptions = importlib.import_module("elftools.common.exceptions")
-        broken: tuple[type[Exception], ...] = (
-            *(AssertionError, AttributeError, KeyError, MemoryError, OverflowError),
-            *(StopIteration, TypeError, ValueError, struct.error, ValidationError),
-            *(exceptions.ELFError, exceptions.DWARFError),
-        )
         msgpack = importlib.import_module("msgpack")
     except ImportError as error:
         raise NoResultError(
@@ -193,7 +205,7 @@ def load(content: bytes) -> dict[str, Kernel]:
         document = msgpack.unpackb(raw if isinstance(raw, bytes) else raw.encode("latin-1"))
         table = elf.get_section_by_name(".dynsym")
         symbols = {symbol.name: symbol for symbol in table.iter_symbols()}
-        lines = LineTable(sorted(_rows(content)))
+        lines = LineTable(content)
         kernels = {}
         for found in document["amdhsa.kernels"]:
             metadata = Metadata.model_validate(found)
@@ -207,7 +219,7 @@ def load(content: bytes) -> dict[str, Kernel]:
                 lines,
                 code["st_value"] + code["st_size"],
             )
-    except broken as error:
+    except _broken() as error:
         raise RequestError(
             f"the code object cannot be read: {type(error).__name__}: {error}"
         ) from error
