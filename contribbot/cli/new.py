@@ -25,7 +25,7 @@ def init(
         cli.argument("DIR", "An empty folder, or a repository.", default="the current folder"),
     ] = None,
 ) -> cli.Reply:
-    """Begin a queue: patches/queue.toml, runners.toml, .gitignore."""
+    """Begin a queue: patches/queue.toml, .gitignore, .gitattributes."""
     place = folder or current_settings().queue or Path()
     begun = BegunQueue(folder=str(place.resolve()), written=tuple(init_queue(place)))
     lines: list[Block] = [f"{begun.folder}: an empty queue, with {', '.join(begun.written)}"]

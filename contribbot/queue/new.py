@@ -236,19 +236,6 @@ _QUEUE: Final = """\
 # `contribbot pin add sglang VERSION` adds a release that patches can stand on.
 order = []
 """
-_RUNNERS: Final = """\
-# Which machines prove what, for GitHub Actions (docs/runners.md). None is needed to begin with:
-# `contribbot verify` proves on the machine that it runs on.
-#
-# [[runners]]
-# name = "workstation"
-# target = "gfx942"
-# labels = ["self-hosted", "gfx942"]
-#
-# [[runners.rocm]]
-# version = "7.1"
-# image = "registry.example/rocm@sha256:…"
-"""
 #: Lines for git's files in a queue: ignore local state and what a killed run leaves; when git
 #: merges a journal, keep the lines of both people.
 _GIT_FILES: Final = {
@@ -278,9 +265,6 @@ def init_queue(folder: Path) -> list[str]:
         if lacking := [row for row in wanted if row not in rows]:
             write_atomically(folder / name, "\n".join((*rows, *lacking, "")).encode())
             written.append(name)
-    if not (folder / "runners.toml").exists():
-        write_atomically(folder / "runners.toml", _RUNNERS.encode())
-        written.append("runners.toml")
     # Written last, as a folder with queue.toml counts as a queue.
     write_atomically(folder / "patches" / "queue.toml", _QUEUE.encode())
     return [*written, "patches/queue.toml"]

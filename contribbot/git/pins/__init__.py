@@ -9,9 +9,8 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from contribbot.git.repository import Store
 from contribbot.model.base import Model
@@ -94,15 +93,6 @@ class SourceRequest:
     def message(self, digest: str) -> str:
         """Return the commit message for an imported tree."""
         return f"{self.pin.title}\n\nSource: {self.spec.kind}\nSha256: {digest}\n"
-
-
-class PinSource(NamedTuple):
-    """The two functions of a kind of source, such as `git` or `wheel`."""
-
-    #: Returns a line on where the tree comes from, without credentials; reads no network.
-    detail: Callable[[SourceRequest], str]
-    #: Writes the tree into the store, and last the ref; returns whether the tree was new.
-    bring: Callable[[SourceRequest], bool]
 
 
 def default_remote(upstream: Upstream) -> str:

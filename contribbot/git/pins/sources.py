@@ -26,7 +26,6 @@ from typing import IO, Final
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.files import stores_folder
 from contribbot.git.pins import (
-    PinSource,
     Progress,
     Provided,
     Silent,
@@ -297,11 +296,15 @@ def _checked_file(spec: InstalledSource, root: Path, path: str, digest: bytes) -
     return TreeFile(path, Mode.FILE, content)
 
 
-SOURCES: Final[Mapping[str, PinSource]] = {
-    "sdist": PinSource(release_detail, bring_release),
-    "wheel": PinSource(release_detail, bring_release),
-    "git": PinSource(commit_detail, bring_commit),
-    "installed": PinSource(installed_detail, bring_installed),
+#: By kind of source: a function that returns a line on where the tree comes from, and a function
+#: that writes the tree into the store, and last the ref, and returns whether the tree was new.
+SOURCES: Final[
+    Mapping[str, tuple[Callable[[SourceRequest], str], Callable[[SourceRequest], bool]]]
+] = {
+    "sdist": (release_detail, bring_release),
+    "wheel": (release_detail, bring_release),
+    "git": (commit_detail, bring_commit),
+    "installed": (installed_detail, bring_installed),
 }
 
 
@@ -326,7 +329,7 @@ def _find_stored(
     for spec in pin.sources:
         job = SourceRequest(pin, spec, upstream, store, Silent())
         if job.ref in ids:
-            detail = SOURCES[spec.kind].detail(job)
+            detail = SOURCES[spec.kind][0](job)
             return job, Provided(spec.kind, *ids[job.ref], detail, fresh=False)
     return None
 
@@ -373,11 +376,9 @@ def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -
 
 
 def _bring(job: SourceRequest) -> Provided:
-    source = SOURCES[job.spec.kind]
-    fresh = source.bring(job)
+    detail, bring = SOURCES[job.spec.kind]
+    fresh = bring(job)
     commit = job.store.resolve(f"{job.ref}^{{commit}}")
     if commit is None:
         raise SourceError(f"{job.pin.title}: {job.ref} is missing after the import")
-    return Provided(
-        job.spec.kind, commit, job.store.tree_of(commit), source.detail(job), fresh=fresh
-    )
+    return Provided(job.spec.kind, commit, job.store.tree_of(commit), detail(job), fresh=fresh)
