@@ -188,22 +188,20 @@ def toolchain_of(details: StageDetails) -> tuple[str, str]:
 
 
 def other_tritons(evidence: Evidence) -> tuple[str, ...]:
-    """Return the Triton releases of figures for which no record has the Triton of the pin."""
+    """Return the Triton releases of figures that no record made with the pin's release."""
     patch, spec = evidence.patch, evidence.patch.spec
     compiled = {entry.name: patch.triton_for(entry) for entry in spec.compile}
-    emulated = {
-        check.name: compiled[check.compile] if check.compile else patch.triton_for(check)
-        for entry in spec.emulated
-        for check in entry.checks
-    }
+    stated = {("compile", name): release for name, release in compiled.items()}
+    for check in (check for entry in spec.emulated for check in entry.checks):
+        own = compiled[check.compile] if check.compile else patch.triton_for(check)
+        stated["emulate", check.name] = own
     made: dict[tuple[str, ...], set[str]] = {}
-    for stage, stated in (("compile", compiled), ("emulate", emulated)):
-        for figure in evidence.of(stage):
-            if release := stated.get(figure.name):
-                unit = stage, figure.name, figure.target, f"triton {release}"
-                made.setdefault(unit, set()).add(triton_of(figure.facts))
-    others = {name for unit, names in made.items() if unit[-1] not in names for name in names}
-    return tuple(sorted(others))
+    for figure in evidence.of("compile", "emulate"):
+        if release := stated.get((figure.stage, figure.name)):
+            unit = figure.stage, figure.name, figure.target, f"triton {release}"
+            made.setdefault(unit, set()).add(triton_of(figure.facts))
+    others = (names for unit, names in made.items() if unit[-1] not in names)
+    return tuple(sorted(set[str]().union(*others)))
 
 
 @dataclass(frozen=True)
