@@ -380,18 +380,13 @@ def check_tests(case: GateCase) -> Observation | None:
     return RuleCode.NO_TEST(folders=case.rules.tests)
 
 
-def check_prose(case: GateCase) -> Observation | None:
-    """Check that all prose in patch.toml is written."""
-    if unwritten := case.patch.spec.unwritten:
-        return RuleCode.UNWRITTEN(keys=tuple(unwritten))
-    return None
-
-
 def check_text(case: GateCase) -> Observation | None:
     """Check that the text can be made, has all that the upstream wants, and is not too long."""
     body = case.body
+    if unwritten := case.patch.spec.unwritten:
+        return RuleCode.UNWRITTEN(keys=tuple(unwritten))
     if isinstance(body, NotProvedError):
-        return None  # check_evidence or check_prose says so
+        return None  # check_evidence says so
     if isinstance(body, ContribbotError):
         return RuleCode.REFUSED(message=body.message, hint=body.hint)
     wants = [want for want in body.wants if want is not Want.ISSUE]
@@ -646,7 +641,7 @@ RULES: Final[Mapping[str, tuple[Check, ...]]] = {
     "commits": (check_sign_off, check_ai_trailer),
     "issue": (check_issue,),
     "tests": (check_tests,),
-    "text": (check_prose, check_text),
+    "text": (check_text,),
     "evidence": (check_evidence, check_targets, check_toolchain),
     "not-run": (check_not_run,),
     "speed": (check_speed,),

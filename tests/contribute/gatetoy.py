@@ -15,7 +15,7 @@ from contribbot.contribute.body import make_body
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import Attestation, Attester, Body, Gate, Row
 from contribbot.queue import history
-from contribbot.queue.history import DoneEvent, PullRequestEvent
+from contribbot.queue.history import DoneEvent
 from tests.conftest import Program, Ran
 from tests.contribute.bodytoy import OWN, TEMPLATE
 from tests.contribute.place import Place
@@ -188,13 +188,8 @@ class Table(Place):
             branch="contribbot/area", head=pull.head_sha, base="0" * 40,
         )  # fmt: skip
         history.append(self.toy.queue, "area", given)
-        self.note(pull, "draft")
+        self.note("draft", number=pull.number)
         return pull
-
-    def note(self, pull: Pull, state: str) -> None:
-        reference = f"example/toy#{pull.number}"
-        event = PullRequestEvent(time=NOW, summary=state, reference=reference, state=state)
-        history.append(self.toy.queue, "area", event)
 
     def env(self) -> dict[str, str]:
         return {**super().env(), "GIT_CONFIG_GLOBAL": str(self.toy.queue.parent / "gitconfig")}

@@ -18,8 +18,6 @@ from contribbot.contribute.model import Body, RecordRef
 from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
 from contribbot.errors import OpeningError
 from contribbot.github.client import GitHub as Client
-from contribbot.queue import history
-from contribbot.queue.history import PullRequestEvent
 from contribbot.queue.load import Queue
 from tests.contribute.place import WRITES, Place
 from tests.github.faults import Fault, Faults
@@ -104,12 +102,6 @@ class Desk(Place):
 
     def change(self, text: str = FIXED + "\n\nUNIT = 1\n") -> None:
         self.toy.put_patch(patch=self.toy.format_patch({"src/toy/area.py": text}))
-
-    def note(self, state: str, name: str = "area") -> None:
-        event = PullRequestEvent(
-            time=history.now(), summary=state, reference="example/toy#1", state=state
-        )
-        history.append(self.toy.queue, name, event)
 
     def branch(self, name: str = "contribbot/area") -> str | None:
         return self.fork.git.ref(f"refs/heads/{name}")

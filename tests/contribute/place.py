@@ -12,7 +12,7 @@ from contribbot.github.client import GitHub as Client
 from contribbot.github.client import connect
 from contribbot.github.requester import Waits
 from contribbot.queue import history
-from contribbot.queue.history import Event
+from contribbot.queue.history import Event, PullRequestEvent
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
 from tests.github.faults import Faults
@@ -88,3 +88,11 @@ class Place:
 
     def push(self, files: dict[str, bytes | None], branch: str = "main") -> str:
         return self.github.commit(self.upstream, branch, files)
+
+    def note(self, state: str, name: str = "area", *, number: int = 1) -> None:
+        """Note the state of a pull request, as follow does."""
+        reference = f"example/toy#{number}"
+        event = PullRequestEvent(
+            time=history.now(), summary=state, reference=reference, state=state
+        )
+        history.append(self.toy.queue, name, event)

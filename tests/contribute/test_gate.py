@@ -307,7 +307,7 @@ def test_a_merged_pull_request_of_this_patch_fails_whether_or_not_follow_saw_it(
     assert (row.state, row.next) == ("failed", "contribbot queue retire area")
     assert row.seen.startswith(f"example/toy#{pull.number}: {said}")
     assert "own-pr" in [blocking.rule for blocking in table.gate().blocking]
-    table.note(pull, "merged")
+    table.note("merged", number=pull.number)
     assert table.row("own-pr").state == "failed"
     assert table.offline("own-pr").state == "failed"
 
