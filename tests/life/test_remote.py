@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Program
-from tests.sources.local_server import LocalServer
+from tests.sources.index_server import LocalServer
 from tests.toy import Toy
 
 
