@@ -28,7 +28,7 @@ from contribbot.errors import (
 )
 from contribbot.files import lock
 from contribbot.git.patch_format import raw_changes
-from contribbot.git.repository import NOTHING, Store, git_environment, quoted
+from contribbot.git.repository import Store, git_environment, quoted
 from contribbot.model.base import Model
 from contribbot.model.patch import PatchFile, digest_of
 
@@ -37,6 +37,8 @@ T = TypeVar("T")
 #: A ref under `refs/worktree`, so that each work tree of the repository has its own log.
 _REF: Final = "refs/worktree/contribbot/queue"
 _CACHES: Final = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
+#: Suffixes of files that Python, or a killed change, leaves behind.
+_LEFT: Final = (".pyc", ".partial")
 _JOURNAL: Final = re.compile(r"history/[^/]+/journal\.jsonl")
 _FORMAT: Final = "%x1e%H%x1f%P%x1f%at%x1f%s%x1f%(trailers:key=Kind,valueonly,separator=)%x1f"
 _WITHOUT_GIT: Final = "git init there; from then on each operation is logged"
@@ -140,7 +142,7 @@ class OperationLog:
         for around, folders, files in os.walk(self.folder / "patches", followlinks=True):
             folders[:] = sorted(set(folders) - _CACHES)
             inside = Path(around).relative_to(self.folder).as_posix()
-            yield from (f"{inside}/{name}" for name in sorted(files) if not name.endswith(".pyc"))
+            yield from (f"{inside}/{name}" for name in sorted(files) if not name.endswith(_LEFT))
 
     def _entries(self) -> Iterator[_LogEntry]:
         """Yield the commits of the log, newest first."""
@@ -185,13 +187,13 @@ class OperationLog:
                 hint="the first change of the queue begins the log",
             )
         files: dict[str, bytes | None] = {}
-        gone: list[str] = []
-        come: list[str] = []
+        deleted: list[str] = []
+        added: list[str] = []
         for _, row, path in raw_changes(self.store, [last.commit]):
             _, _, old, new, _ = row.split(" ")
             if _JOURNAL.fullmatch(path):
-                come += [path] if old == NOTHING else []
-                gone += [path] if new == NOTHING else []
+                added += [] if old.strip("0") else [path]
+                deleted += [] if new.strip("0") else [path]
                 continue
             if _content(self.folder / path) != self._blob(new):
                 raise UsageError(
@@ -202,12 +204,13 @@ class OperationLog:
                 )
             files[path] = self._blob(old)
         # Undo removes no line of a journal: a renamed journal moves back with all its lines.
-        for before, after in zip(gone, come, strict=False):
+        for before, after in zip(deleted, added, strict=False):
             files |= {before: _content(self.folder / after), after: None}
         return Inverse(last.summary, files)
 
     def _blob(self, object_id: str) -> bytes | None:
-        return None if object_id == NOTHING else self.store.read(object_id)
+        # An id of nothing but zeros names no object; its length depends on the repository.
+        return self.store.read(object_id) if object_id.strip("0") else None
 
     def _patch_trees(self) -> Iterator[str]:
         """Yield the trees of commits to patch files: the operation log's, then the user's."""
@@ -293,7 +296,7 @@ class Transaction:
         operation = any(path.startswith("patches/") for path in changed)
         log = OperationLog.find(self._folder) if operation or self.has_version else None
         summary = self._operation or f"change of {', '.join(changed)}"
-        gone = [path for path, content in changed.items() if content is None]
+        deleted = [path for path, content in changed.items() if content is None]
         renames: dict[Path, Path] = {}
         try:
             if log is not None:
@@ -314,7 +317,7 @@ class Transaction:
             raise
         for partial, place in renames.items():
             partial.replace(place)
-        for path in gone:
+        for path in deleted:
             _delete(self._folder, path)
         if log is not None and operation:
             log.record("operation", summary, changed)
