@@ -141,7 +141,7 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
         "figure": figure,
         "not_run": not_run(evidence, rules),
         "on_amd": any(target.startswith("gfx") for target in hardware_of(evidence)),
-        "tests": [path for path in tests if path.endswith(".py")],
+        "tests": _commands(contribution, tests),
         "tests_touched": bool(tests),
         "ai_used": ai_used(contribution),
         "searched": _searched(queue, patch, rules),
@@ -244,6 +244,14 @@ def test_folders(patch: Patch, rules: Rules) -> tuple[str, ...]:
 def ai_used(contribution: Contribution) -> bool:
     """Tell whether a contribution states that AI was used."""
     return bool(contribution.ai) and not _NO_AI.match(contribution.ai)
+
+
+def _commands(contribution: Contribution, files: list[str]) -> list[str]:
+    """Return arguments of pytest: tests that `tests` names, and test files without such a test."""
+    named = dict.fromkeys(contribution.tests.values())
+    covered = {test.partition("::")[0] for test in named}
+    others = [path for path in files if path.endswith(".py") and path not in covered]
+    return [shlex.quote(test) for test in (*named, *others)]
 
 
 def test_files(patch: Patch, rules: Rules) -> list[str]:
