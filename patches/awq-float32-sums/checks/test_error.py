@@ -1,7 +1,7 @@
-"""The error of signed products, split in eight as `AutoAWQLinearMethod` asks for.
+"""The relative error of signed products, split in eight as `AutoAWQLinearMethod` asks for.
 
-Fail-to-pass: on the base it grows with K. float64 is the reference; 0.03 % is the rounding of the
-eight parts and of their sum.
+Fail-to-pass: on the base it grows with K. float64 is the reference; the error left is the rounding
+of the eight parts and of their sum.
 """
 
 import awq
@@ -9,9 +9,10 @@ import pytest
 import torch
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("k", [4096, 14336, 28672])
-def test_error(k: int) -> None:
-    generator = torch.Generator().manual_seed(0)
+def test_error(k: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
     x = torch.randn(4, k, generator=generator).half()
     shape = k // 128, 64
     weights = torch.randint(-(2**31), 2**31, (k, 8), generator=generator).int()
@@ -21,4 +22,4 @@ def test_error(k: int) -> None:
     out = awq.own.awq_gemm_triton(*tensors, split_k_iters=8).cpu().double()
     exact = x.double() @ awq.own.awq_dequantize_torch(weights, scales, zeros, 128).double()
     error = ((out - exact).pow(2).mean() / exact.pow(2).mean()).sqrt().item()
-    assert error < 4e-4, f"K = {k:,}: an RMS error of {error:.3%}"
+    assert 2.695e-4 < error < 3.105e-4, f"K = {k:,}: a relative RMS error of {error:.1e}"
