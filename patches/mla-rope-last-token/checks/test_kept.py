@@ -10,4 +10,4 @@ from test_nan_behind import own
 
 
 def test_op_fwd_rope() -> None:
-    own.test_op_fwd_rope(1, 128, 256, 512, 64, 64, torch.bfloat16, use_rope=True)
+    own.test_op_fwd_rope(1, 128, 2048, 512, 64, 64, torch.bfloat16, use_rope=True)
