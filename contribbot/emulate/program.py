@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -186,7 +187,8 @@ class Program:
         self._write(block, [addresses[code] for code in codes])
         if start == self.kernel.descriptor.entry and not swaps:  # no stored block knows lines
             with contextlib.suppress(OSError):  # without room, or write access
-                write_atomically(_block_path(self.kernel), _msgpack().packb(block))
+                packed = zlib.compress(_msgpack().packb(block), 1)
+                write_atomically(_block_path(self.kernel), packed)
 
     def _write(self, block: _Block, addresses: Sequence[int]) -> None:
         """Write a block to the code, with the addresses of its functions."""
@@ -260,9 +262,9 @@ def _block_path(kernel: Kernel) -> Path:
 def _stored(kernel: Kernel) -> _Block | None:
     """Return the translated code of an earlier process; None: nothing, or damaged."""
     try:
-        content = _block_path(kernel).read_bytes()
+        content = zlib.decompress(_block_path(kernel).read_bytes())
         return _Block(*_msgpack().unpackb(content, strict_map_key=False))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, zlib.error):
         return None
 
 
