@@ -15,12 +15,11 @@ import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict
 
 from pydantic import JsonValue
 
 from contribbot import process
-from contribbot.compile import extension_child
 from contribbot.compile.toolchain import Lack
 from contribbot.errors import CommandError, check_stopping
 from contribbot.git.repository import Store
@@ -311,6 +310,7 @@ def private_folders(folder: Path) -> dict[str, str]:
 #: The folder of contribbot's files among the sources that are compiled.
 _OWN: Final = ".contribbot"
 _LIBRARY: Final = "extension.so"
+_LOAD: Final = "from contribbot.compile.build import load_extension; load_extension"
 #: Suffixes of files in `checks/` that an extension's binding may include.
 _CODE: Final = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".hpp", ".inc", ".inl")
 
@@ -354,6 +354,31 @@ def overlay_hipified(
     )
 
 
+class Extension(TypedDict):
+    """The arguments of `cpp_extension.load`; paths are relative to the current folder."""
+
+    sources: list[str]
+    extra_include_paths: list[str]
+    extra_cflags: list[str]
+    extra_cuda_cflags: list[str]
+    with_cuda: bool
+    build_directory: str
+
+
+def load_extension(file: str) -> None:
+    """Compile, link and load a library, as an undefined name shows only when loaded."""
+    from torch.utils import cpp_extension  # noqa: PLC0415  only in the child process
+
+    extension: Extension = json.loads(Path(file).read_text(encoding="utf-8"))
+    try:
+        cpp_extension.load("extension", **extension, is_python_module=False, verbose=True)
+    except OSError as error:
+        sys.exit(f"error: it is built and cannot be loaded: {error}")
+    except RuntimeError as error:  # the compiler has printed the reason
+        sys.exit(f"{error}")
+    sys.stdout.write("built and loaded\n")
+
+
 def compile_extension(
     build: Build,
     names: Sequence[str],
@@ -380,7 +405,7 @@ def compile_extension(
     # The folder's path must not change the library.
     nowhere = f"-ffile-prefix-map={sources}=."
     defines = [f"-D{define}" for define in build.defines]
-    extension = extension_child.Extension(
+    extension = Extension(
         sources=[*names, *([f"{_OWN}/checks/{build.binding}"] if build.binding else [])],
         extra_include_paths=[str(sources / path) for path in (*build.include, f"{_OWN}/checks")],
         # -g0: debugging information would double the time of the host's compiler.
@@ -401,9 +426,10 @@ def compile_extension(
         "MAX_JOBS": str(jobs),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": process.own_path(),
     }
     ran = run_commands(
-        [[sys.executable, "-P", extension_child.__file__, f"{_OWN}/spec.json"]],
+        [[sys.executable, "-P", "-c", f"{_LOAD}({_OWN + '/spec.json'!r})"]],
         cwd=sources,
         env=process.clean_environment(environment),
         timeout=timeout,
