@@ -415,42 +415,33 @@ def _unsealed(details: Details, verdict: Verdict | None) -> Statement:
     verdict = verdict or judge(stages, details.machine.targets)
     times = _times(stages)
     title = f"{details.upstream} {details.pin}"
+    derived = {
+        "command": f"contribbot verify {details.patch}",
+        "started": times[0],
+        "finished": times[-1],
+        "verdict": verdict,
+        "open": tuple(open_targets(stages)),
+    }
     predicate = TestResult(
         result=RESULTS[verdict],
         configuration=(
-            Resource(
-                name=title,
-                digest=DigestSet(gitCommit=details.base_commit, gitTree=trees.base_tree),
-            ),
-            Resource(
-                name=f"{details.patch}/checks", digest=DigestSet(sha256=details.checks_sha256)
-            ),
+            _resource(title, gitCommit=details.base_commit, gitTree=trees.base_tree),
+            _resource(f"{details.patch}/checks", sha256=details.checks_sha256),
         ),
         passedTests=names_of(stages, Outcome.PASSED),
         warnedTests=(),
         failedTests=names_of(stages, Outcome.FAILED),
-        contribbot=details.model_copy(
-            update={
-                "command": f"contribbot verify {details.patch}",
-                "started": times[0],
-                "finished": times[-1],
-                "verdict": verdict,
-                "open": tuple(open_targets(stages)),
-            }
-        ),
+        contribbot=details.model_copy(update=derived),
     )
-    return Statement(
-        subject=(
-            Resource(
-                name=f"patches/{details.patch}", digest=DigestSet(sha256=details.patch_sha256)
-            ),
-            Resource(
-                name=f"{title} with {details.patch}",
-                digest=DigestSet(gitTree=trees.patched_tree),
-            ),
-        ),
-        predicate=predicate,
+    subject = (
+        _resource(f"patches/{details.patch}", sha256=details.patch_sha256),
+        _resource(f"{title} with {details.patch}", gitTree=trees.patched_tree),
     )
+    return Statement(subject=subject, predicate=predicate)
+
+
+def _resource(name: str, **digests: str) -> Resource:
+    return Resource(name=name, digest=DigestSet(**digests))
 
 
 def _times(stages: Sequence[StageResult]) -> list[datetime]:
