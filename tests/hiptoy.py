@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.compile.toolchain import Lack, Toolchain
+from contribbot.model.evidence import StageResult
 from tests.buildtoy import with_sources
+from tests.conftest import Ran
 from tests.toy import FIXED, Toy
 
 #: HIP, and vectors of words.
@@ -113,3 +115,8 @@ def program_file(path: Path, text: str) -> Path:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
+
+
+def compiled(ran: Ran) -> dict[str, StageResult]:
+    """Return the outcomes of `compile` by target."""
+    return {stage.target: stage for stage in ran.report().stages if stage.stage == "compile"}

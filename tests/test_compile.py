@@ -16,9 +16,8 @@ import pytest
 from contribbot.cli.outcomes import listing_blocks
 from contribbot.cli.render import lines_of
 from contribbot.compile.toolchain import hip_toolchain
-from contribbot.model.evidence import StageResult
 from contribbot.verify.stages import compile as stage
-from tests.conftest import Program, Ran, dig
+from tests.conftest import Program, dig
 from tests.hiptoy import (
     ABSENT,
     CUDA_ONLY,
@@ -29,17 +28,13 @@ from tests.hiptoy import (
     SAME,
     SINE,
     calls,
+    compiled,
     entry,
     needed,
     program_file,
     put_change,
 )
 from tests.toy import Toy
-
-
-def compiled(ran: Ran) -> dict[str, StageResult]:
-    """Return the outcomes of `compile` by target."""
-    return {stage.target: stage for stage in ran.report().stages if stage.stage == "compile"}
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from contribbot.compile.toolchain import Toolchain, hip_toolchain, triton_versio
 from contribbot.compile.triton import bring_triton, triton_missing
 from contribbot.errors import CommandError, MachineError
 from contribbot.machine.doctor import DoctorReport
-from contribbot.model.evidence import StageResult
 from tests.buildtoy import with_sources
-from tests.conftest import Program, Ran, dig
+from tests.conftest import Program, dig
+from tests.hiptoy import compiled
 from tests.toy import FIXED, Toy
 
 pytestmark = pytest.mark.usefixtures("compile_cache")
@@ -76,11 +76,6 @@ def put(
     files = ("src/toy/kernel.py", "src/toy/area.py")
     toy.put_patch("scale", patch=patch, files=files, checks=stated, check_files={})
     toy.put_queue(["scale"])
-
-
-def compiled(ran: Ran) -> dict[str, StageResult]:
-    """Return the outcomes of `compile` by target."""
-    return {stage.target: stage for stage in ran.report().stages if stage.stage == "compile"}
 
 
 def test_a_triton_kernel_is_compiled_for_each_target(toy: Toy, program: Program) -> None:
