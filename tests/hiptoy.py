@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.compile.toolchain import Lack, Toolchain
 from contribbot.model.evidence import StageResult
 from tests.buildtoy import with_sources
-from tests.conftest import Ran
 from tests.toy import FIXED, Toy
+
+if TYPE_CHECKING:
+    from tests.conftest import Ran
 
 #: HIP, and vectors of words.
 VECTORS = "#include <hip/hip_runtime.h>\ntypedef unsigned V1;\n" + "".join(
