@@ -43,7 +43,6 @@ def test_what_a_release_does_decides(
     area: Toy, changes: dict[str, str | None], verdict: Need, said: str, reason: str
 ) -> None:
     answer = told(area, release(area, changes))
-
     assert (answer.verdict, says(answer)) == (verdict, {"check red": said})
     assert reason in answer.entries[0].reason
     assert answer.trouble == ""
@@ -96,7 +95,6 @@ def test_a_test_that_release_and_patch_both_change_is_merged(toy: Toy) -> None:
     )
     toy.put_queue(["area"])
     pin = release(toy, {"tests/test_area.py": "# Areas. # Both\n\n\n\n\n\n# The end.\n"})
-
     assert says(told(toy, pin)) == {"check red": "passes"}
 
 
@@ -130,9 +128,7 @@ def test_a_file_that_a_check_names_is_followed(toy: Toy, now: str | None, said: 
         f"\n\ndef shape_{number}(side):\n    return {number} * side\n" for number in range(8)
     )  # fmt: skip
     moves: dict[str, str | None] = {"src/toy/area.py": None, **({now: text} if now else {})}
-
     answer = told(toy, release(toy, moves))
-
     assert says(answer) == {"check red": said}
     assert answer.moved == ({"src/toy/area.py": now} if now else {})
     if now is None:
@@ -168,9 +164,7 @@ def test_what_is_below_is_applied(toy: Toy) -> None:
 
 def test_a_release_that_cannot_be_had_is_unclear(area: Toy) -> None:
     source = GitSource(kind="git", remote=(area.root / "nowhere").as_uri())
-
     answer = told(area, release(area, {}).model_copy(update={"sources": (source,)}))
-
     assert answer.verdict is Need.UNCLEAR
     assert "no source can provide it" in answer.why
 
@@ -186,9 +180,7 @@ def test_what_this_machine_lacks_decides_nothing(toy: Toy) -> None:
         },
     )
     toy.put_queue(["area"])
-
     answer = told(toy, release(toy, {AREA_PY: FIXED}))
-
     assert says(answer) == {"check red": "passes", "check gpu": "cannot"}
     assert answer.why == "1 of 2 pass without the patch; 1 cannot run here"
     assert answer.verdict is Need.PARTLY
@@ -231,10 +223,8 @@ def test_a_crash_is_believed_when_it_comes_back(toy: Toy, tmp_path: Path, crashe
     toy.put_queue(["area"])
     pin = release(toy, {})
     again = Seen()
-
     answer = told(toy, pin)
     told(toy, pin, seen=again)
-
     assert says(answer) == {"check red": "passes" if crashes == "once" else "other"}
     # What may be this machine's doing is asked anew the next time.
     assert again.started == ([] if crashes == "once" else ["check red"])
@@ -247,10 +237,8 @@ def test_numerics_that_judge_nothing_say_nothing(toy: Toy) -> None:
     )
     toy.put_patch(checks=table, check_files={"test_red.py": FAIL_TO_PASS})
     toy.put_queue(["area"])
-
     fixed = told(toy, release(toy, {AREA_PY: FIXED}))
     same = told(toy, release(toy, {}, "v2.1"))
-
     assert says(fixed) == {"numerics grid": "other"}
     assert "judges no cell" in fixed.why
     assert says(same) == {"numerics grid": "fails"}

@@ -49,9 +49,7 @@ def put(toy: Toy, at_least: float, *, slower: bool = False, more: str = "") -> P
     return folder
 
 
-def test_a_patch_that_costs_nothing_passes_and_the_record_holds_the_figures(
-    toy: Toy, program: Program
-) -> None:
+def test_a_patch_that_costs_nothing_has_figures(toy: Toy, program: Program) -> None:
     folder = put(toy, 0.1, more='env = { WIDTH = "3" }')
     (folder / "checks/helper.py").write_text("NAME = 'from a file beside it'\n")
     (folder / "checks/bench_area.py").write_text(
@@ -88,13 +86,11 @@ def test_a_patch_that_costs_nothing_passes_and_the_record_holds_the_figures(
 @pytest.mark.slow
 def test_a_slower_patch_is_refuted_until_it_claims_less(toy: Toy, program: Program) -> None:
     folder = put(toy, 0.5, slower=True)
-
     ran = program("verify", "area", "--json")
     again = program("verify", "area", "--json").stages()["bench squares"]
     spec = folder / "patch.toml"
     spec.write_text(spec.read_text().replace("at_least = 0.5", "at_least = 0.0001"))
     modest = program("verify", "area", "--json").stages()
-
     assert ran.code == 1
     assert ran.report().verdict == "refuted"
     reason = ran.stages()["bench squares"].reason
@@ -145,9 +141,7 @@ def test_a_gain_proves_where_results_are_the_same(
         check_files={"bench_area.py": LIST.partition("def cases")[0] + body if body else LIST},
     )
     toy.put_queue(["area"])
-
     ran = program("verify", "area", "--json")
-
     assert ran.report().verdict == verdict, ran.err
     assert reason in ran.stages()["bench squares"].reason
     line = "area: proved faster on cpu: the same results in less time"
@@ -157,15 +151,12 @@ def test_a_gain_proves_where_results_are_the_same(
 
 def test_hardware_and_modules_that_are_not_here_leave_it_open(toy: Toy, program: Program) -> None:
     put(toy, 0.5, more='requires = ["gfx942"]')
-
     ran = program("verify", "area", "--json")
-
     assert ran.code == 0, ran.err
     seen = ran.stages()["bench squares"]
     assert (seen.outcome, seen.reason) == ("unavailable", "squares: no gfx942 on this machine")
     assert ran.report().open == ("gfx942",)
     assert program("verify", "area", "--require", "bench:gfx942").code == 1
-
     put(toy, 0.5, more='requires = ["cpu", "python:no_such_module_here"]')
     seen = program("verify", "area", "--json").stages()["bench squares"]
     assert seen.reason == "squares: Python modules that are not installed: no_such_module_here"
@@ -194,9 +185,7 @@ def test_a_bench_that_fails_is_remembered_where_it_would_again(
 ) -> None:
     folder = put(toy, 0.01)
     (folder / "checks/bench_area.py").write_text(text)
-
     ran = program("verify", "area", "--json")
-
     seen = ran.stages()["bench squares"]
     assert (ran.code, seen.reason) == (1, reason)
     assert str(toy.root.parent) not in seen.model_dump_json()

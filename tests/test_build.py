@@ -88,12 +88,10 @@ def test_an_unchanged_build_is_not_repeated(toy: Toy, program: Program) -> None:
     put_kernel_patch(toy, checks="")
     assert program("verify", "area", "--json").stages()["build area"].outcome == "passed"
     stamps = {folder: (folder / "extension.so").stat().st_mtime_ns for folder in products(toy)}
-
     again = program("verify", "area", "--json").stages()["build area"]
     forced = program("verify", "area", "--json", "--force").stages()["build area"]
     put_kernel_patch(toy, checks="", change={"csrc/area.cpp": FIXED_KERNEL + "// as before\n"})
     changed = program("verify", "area", "--json").stages()["build area"]
-
     assert again.cached
     assert [dig(forced.details, side, "reused") for side in ("base", "patched")] == [True, True]
     assert [dig(changed.details, side, "reused") for side in ("base", "patched")] == [True, False]
@@ -153,21 +151,15 @@ def test_what_does_not_compile(toy: Toy, program: Program, name: str) -> None:
         ({"targets": '["rocm"]'}, "targets"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_refused_at_once(
-    toy: Toy, program: Program, table: dict[str, str], said: str
-) -> None:
+def test_a_senseless_table(toy: Toy, program: Program, table: dict[str, str], said: str) -> None:
     put_kernel_patch(toy, build=build_table(**table))
-
     ran = program("verify", "area")
-
     assert ran.code == 2
     assert said in ran.err
     assert "patch.toml" in ran.err
 
 
-def test_no_compiler_is_unavailable_with_the_package_to_install(
-    toy: Toy, program: Program, tmp_path: Path
-) -> None:
+def test_without_compiler_its_package_is_named(toy: Toy, program: Program, tmp_path: Path) -> None:
     put_kernel_patch(toy)
     lean = tmp_path / "bin"
     lean.mkdir()
@@ -175,9 +167,7 @@ def test_no_compiler_is_unavailable_with_the_package_to_install(
         found = shutil.which(name)
         assert found
         (lean / name).symlink_to(found)
-
     ran = program.process("verify", "area", "--json", PATH=str(lean))
-
     assert ran.report().verdict == "incomplete"
     build, check = ran.stages()["build area"], ran.stages()["reproduce red"]
     assert build.outcome == check.outcome == "unavailable"
@@ -190,7 +180,6 @@ def test_a_build_that_takes_too_long_is_not_remembered(toy: Toy, program: Progra
     # GCC's driver starts what it would run as the arguments of its wrapper.
     wrapper = program_file(toy.root / "wrapper", "sleep 300")
     put_kernel_patch(toy, build=build_table(flags=f'["-wrapper", "{wrapper}"]', timeout="5"))
-
     for _ in range(2):
         build = program("verify", "area", "--json").stages()["build area"]
         assert (build.outcome, build.cached) == ("unavailable", False)

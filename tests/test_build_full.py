@@ -14,6 +14,7 @@ from contribbot.model.pin import Upstream
 from contribbot.queue.load import read_model
 from tests.buildtoy import FIXED_KERNEL, HEADER, KERNEL, build_table, products, with_sources
 from tests.conftest import Program, dig, until
+from tests.test_bench import running
 from tests.toy import Toy
 
 pytestmark = pytest.mark.tool("g++", "ninja")
@@ -66,14 +67,10 @@ def put_full(toy: Toy, recipe: dict[str, str] | None = None, env: str = "", **en
     toy.put_queue(["area"])
 
 
-def test_a_recipe_is_run_on_both_trees_and_checks_load_what_it_made(
-    toy: Toy, program: Program
-) -> None:
+def test_checks_load_what_a_recipe_made_of_each_tree(toy: Toy, program: Program) -> None:
     put_full(toy)
-
     ran = program("verify", "area", "--json")
     again = program("verify", "area", "--json")
-
     assert ran.code == 0, ran.out + ran.err
     assert ran.report().verdict == "proved"
     build = ran.stages()["build whole"]
@@ -106,9 +103,7 @@ def test_a_recipe_that_cannot_end_well(
     toy: Toy, program: Program, recipe: dict[str, str], outcome: str, said: str
 ) -> None:
     put_full(toy, recipe)
-
     ran = program("verify", "area", "--json")
-
     build, check = ran.stages()["build whole"], ran.stages()["reproduce red"]
     assert (build.outcome, said in build.reason) == (outcome, True), build.reason
     assert check.outcome == "unavailable"
@@ -122,10 +117,8 @@ def test_a_recipe_gets_what_it_states_and_nothing_personal(toy: Toy, program: Pr
         {"commands": '[["sh", "-c", "env | sort; test $HOME != $OLD; pwd; exit 3"]]'},
         env='VERSION = "{version}"\nFOR = "{target} in {tree}"\nPYTHON = "{python}"\nOLD = "/x"\n',
     )
-
     program.env |= {"GITHUB_TOKEN": "x", "USER": "somebody"}
     ran = program("verify", "area", "--json")
-
     build = ran.stages()["build whole"]
     assert build.outcome == "failed"
     log = log_path(toy.queue / ".contribbot/logs", f"{dig(build.details, 'patched', 'log_sha256')}")
@@ -139,9 +132,7 @@ def test_a_recipe_gets_what_it_states_and_nothing_personal(toy: Toy, program: Pr
 @pytest.mark.parametrize(
     "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
 )
-def test_nothing_of_a_recipe_outlives_contribbot(
-    toy: Toy, program: Program, how: signal.Signals
-) -> None:
+def test_no_command_outlives_contribbot(toy: Toy, program: Program, how: signal.Signals) -> None:
     pids = toy.root / "pids"
     pids.mkdir()
     # A command that waits for what it has started, as make does.
@@ -171,20 +162,9 @@ def written(folder: Path) -> list[int]:
     return [int(pid) for path in files for pid in path.read_text(encoding="utf-8").split()]
 
 
-def running(pid: int) -> bool:
-    """Say whether a process is there and not merely waiting for its parent to notice its end."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
-
-
 def test_an_unknown_placeholder_is_refused(toy: Toy, program: Program) -> None:
     put_full(toy, {"commands": '[["make", "PREFIX={prefix}"]]'})
-
     ran = program("verify", "area")
-
     assert ran.code == 2
     assert "{prefix}: not one of tree, python, jobs, target, version" in ran.err
     assert "upstreams/toy.toml" in ran.err
@@ -193,7 +173,6 @@ def test_an_unknown_placeholder_is_refused(toy: Toy, program: Program) -> None:
 @pytest.mark.parametrize("name", ["pytorch", "sglang", "vllm"])
 def test_the_recipes_that_come_along_are_for_amd_and_leave_the_environment_alone(name: str) -> None:
     recipe = read_model(upstreams.files(Path("/nonexistent"))[name], Upstream).build
-
     assert recipe is not None
     assert "gfx942" in recipe.targets
     assert "hipcc" in recipe.requires

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from contribbot.compile.cache import Compiled
-from contribbot.compile.compare import ListingJudgement, details_of, judge_compile, unmet
+from contribbot.compile.compare import details_of, judge_compile, unmet
 from contribbot.compile.hip import HipSource, compile_hip
 from contribbot.compile.toolchain import Toolchain
 from contribbot.model.checks import Compile
@@ -93,20 +94,10 @@ def stated(**more: object) -> Compile:
     )
 
 
-def judged(
-    clang: Toolchain, before: str, after: str, **more: object
-) -> tuple[ListingJudgement, Compiled, Compiled]:
-    """Compile both sides and judge them."""
-    sides = compiled(clang, before), compiled(clang, after)
-    return judge_compile(stated(**more), "gfx942", *sides), *sides
-
-
 @pytest.mark.parametrize("target", ["gfx942", pytest.param("gfx1201", marks=pytest.mark.slow)])
 def test_what_counts_is_code_of_the_kernel(clang: Toolchain, target: str) -> None:
     kernels = (KERNEL.format(name, text.replace("~", r"\n")) for name, text in ASSEMBLIES.items())
-
     result = compiled(clang, "\n".join(["#include <hip/hip_runtime.h>", *kernels]), target)
-
     assert result.listing is not None, result
     held = {kernel.title: kernel.mnemonics.get("v_exp_f32", 0) for kernel in result.listing.kernels}
     assert held == {name: int(name[-1]) for name in ASSEMBLIES}
@@ -115,7 +106,6 @@ def test_what_counts_is_code_of_the_kernel(clang: Toolchain, target: str) -> Non
 def test_an_instruction_elsewhere_is_none_of_the_kernels_that_are_meant(clang: Toolchain) -> None:
     result = compiled(clang, ELSEWHERE)
     expected = stated(kernels="meant", instructions={"gfx942": ["v_exp_f32"]})
-
     assert str(unmet(expected, "gfx942", result.listing)) == "no v_exp_f32 in 1 of 1 kernels"
     assert result.listing is not None
     assert list(result.listing.functions) == ["unreached"]
@@ -123,87 +113,102 @@ def test_an_instruction_elsewhere_is_none_of_the_kernels_that_are_meant(clang: T
 
 @pytest.mark.parametrize(
     "text",
-    kinds(
-        [
-            ".long 0x7e004100",
-            r".amdgpu_metadata\namdhsa.kernels: []\namdhsa.version: [1, 2]\n.end_amdgpu_metadata",
-            r".if . - f > 4\n v_exp_f32 %0, %0\n.endif",
-        ],
-        lambda text: text.startswith(".long"),
-    ),
-)
+    kinds([
+        ".long 0x7e004100",
+        r".amdgpu_metadata\namdhsa.kernels: []\namdhsa.version: [1, 2]\n.end_amdgpu_metadata",
+        r".if . - f > 4\n v_exp_f32 %0, %0\n.endif",
+    ], lambda text: text.startswith(".long")),
+)  # fmt: skip
 def test_code_that_cannot_be_read_back_shows_nothing(clang: Toolchain, text: str) -> None:
     source = f"#include <hip/hip_runtime.h>\n{KERNEL.format('f', text)}"
-
     result = compiled(clang, source)
-
     assert result.listing is None
     assert (result.error, result.crashed) == ("", "")
     assert f"{clang.name} cannot read the code back: " in result.missing
 
 
-NAMED = {"instructions": {"gfx942": ["v_cvt_pk_fp8_f32"]}}
-FEWER = {"fewer_instructions": ["gfx942"]}
 RED = {"expect": "fail-to-pass", "reason": "cuda_fp8"}
+NAMED = {"instructions": {"gfx942": ["v_cvt_pk_fp8_f32"]}}
+HELD = {"instructions": {"gfx942": ["s_endpgm"]}}
+ROOT = {"instructions": {"gfx942": ["v_sqrt_f32"]}}
+FEWER = {"fewer_instructions": ["gfx942"]}
+MORE = {"expect": "fail-to-pass", "reason": "^more instructions", **FEWER}
+SPILLS = {"no_spills": True}
+NO_KERNEL = {"kernels": "^scales"}
+RENAMED = LONG.replace("scale(", "rescale(").replace("scale<", "rescale<")
+NEW_NAME = {"expect": "fail-to-pass", "kernels": "rescale", "reason": "^no kernel"}
+SLEEPS = SAME.replace("  const int", "  __builtin_amdgcn_s_sleep(1);\n  const int")
+MACRO = {
+    "expect": "fail-to-pass", "reason": "^no s_sleep", "instructions": {"gfx942": ["s_sleep"]},
+    "defines": ["GIVEN=1"], "kernels": "^scale",
+}  # fmt: skip
+FEW, MANY = (APART.format(count=count) for count in (4, 300))
+ONE_GONE = QUICK.replace("template __global__ void scale<int>(int*, float, int);", "")
+PASSED, FAILED, OPEN = Outcome.PASSED, Outcome.FAILED, Outcome.UNAVAILABLE
+ALONE = ": that proves nothing alone"
 GONE = "scale<float> does nothing on the patched tree, and does on the base"
+NEITHER = "compiles on neither tree: <tree>/kernel.hip:"
+NO_SUCH = "no kernel whose name matches '^scales'"
+THERE = " in the listing; there are scale<"
+#: The base, the patched tree, the entry, the outcome and a part of the reason.
+Case = tuple[str, str, Mapping[str, object], Outcome, str]
+QUICK_CASES: list[Case] = [
+    # Another name alone: `kernels` matches nothing on the base.
+    (LONG, RENAMED, NEW_NAME, PASSED, f"; by their figures they are kernels of the base{ALONE}"),
+    (LONG, SLEEPS, MACRO, PASSED, f"GIVEN=1, which the upstream's build may not define{ALONE}"),
+    (BROKEN, BROKEN, {}, OPEN, NEITHER),
+    (BROKEN, BROKEN, RED, OPEN, NEITHER),
+    (LONG, QUICK, NO_KERNEL, OPEN, f"on both trees: {NO_SUCH}{THERE}"),
+    (LONG, EMPTY, {}, PASSED, "3 kernels, 2 of them now empty, instructions "),
+]
+SLOW_CASES: list[Case] = [
+    (LONG, QUICK, NO_KERNEL | RED, OPEN, f"on both trees: {NO_SUCH}{THERE}"),
+    (LONG, ONE_GONE, {}, PASSED, "compiles on both; 3 -> 2 kernels, "),
+    (LONG, QUICK, RED, FAILED, "compiles on the base already, so the change shows nothing"),
+    (LONG, LONG, RED | HELD, FAILED, "compiles on the base and holds s_endpgm already, so"),
+    (LONG, BROKEN, {}, FAILED, "does not compile on the patched tree: "),
+    (LONG, SAME, RED | FEWER, FAILED, "not fewer instructions: "),
+    (LONG, QUICK, RED | FEWER, FAILED, "another reason than stated: more instructions than on"),
+    (LONG, QUICK, MORE, PASSED, "fails on the base as stated, as expected on the patched"),
+    (BROKEN, LONG, RED, FAILED, "another reason than stated: <tree>/kernel.hip:"),
+    (LONG, QUICK, NAMED, FAILED, "on the patched tree: no v_cvt_pk_fp8_f32 in 3 of 3 kernels"),
+    (LONG, QUICK, NO_KERNEL | RED | {"reason": "^no kernel"}, FAILED, NO_SUCH),
+    (QUICK, LONG, FEWER, FAILED, "has more instructions: "),
+    (LONG, SAME, FEWER, FAILED, "not fewer instructions: "),
+    (LONG, CROWDED, SPILLS, FAILED, "registers on the patched tree, 0 on the"),
+    (FEW, MANY, SPILLS, FAILED, "k may spill in a function that is not inlined: "),
+    (MANY, MANY, SPILLS, PASSED, ""),
+    (LONG, EMPTY, FEWER, FAILED, GONE),
+    # The one that still works holds the instruction.
+    (LONG, EMPTY, ROOT, FAILED, GONE),
+]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sides", "more", "why"),
-    [
-        ((LONG, QUICK), RED, "compiles on the base already, so the change shows nothing"),
-        (
-            (LONG, LONG),
-            RED | {"instructions": {"gfx942": ["s_endpgm"]}},
-            "compiles on the base and holds s_endpgm already, so",
-        ),
-        ((LONG, BROKEN), {}, "does not compile on the patched tree: "),
-        ((LONG, SAME), RED | FEWER, "not fewer instructions: "),
-        ((LONG, QUICK), RED | FEWER, "another reason than stated: more instructions than on"),
-        ((BROKEN, LONG), RED, "another reason than stated: <tree>/kernel.hip:"),
-        ((LONG, QUICK), NAMED, "on the patched tree: no v_cvt_pk_fp8_f32 in 3 of 3 kernels"),
-        (
-            (LONG, QUICK),
-            RED | {"kernels": "^scales", "reason": "^no kernel"},
-            "no kernel whose name matches '^scales'",
-        ),
-        ((QUICK, LONG), FEWER, "has more instructions: "),
-        ((LONG, SAME), FEWER, "not fewer instructions: "),
-        ((LONG, CROWDED), {"no_spills": True}, "registers on the patched tree, 0 on the"),
-        ((LONG, EMPTY), FEWER, GONE),
-        # The one that still works holds the instruction.
-        ((LONG, EMPTY), {"instructions": {"gfx942": ["v_sqrt_f32"]}}, GONE),
-    ],
+    ("before", "after", "more", "outcome", "why"),
+    [*QUICK_CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW_CASES)],
 )
-def test_a_claim_that_does_not_hold_is_refuted(
-    clang: Toolchain, sides: tuple[str, str], more: dict[str, object], why: str
+def test_a_claim(
+    clang: Toolchain,
+    before: str,
+    after: str,
+    *,
+    more: dict[str, object],
+    outcome: Outcome,
+    why: str,
 ) -> None:
-    judgement, base, patched = judged(clang, sides[0], sides[1], **more)
-    told = details_of(
-        stated(**more), "gfx942", base, patched, judgement, toolchain=ToolchainRecord()
-    )
-
-    assert judgement.outcome == Outcome.FAILED
-    assert why in judgement.reason
+    check, sides = stated(**more), (compiled(clang, before), compiled(clang, after))
+    judgement = judge_compile(check, "gfx942", *sides)
+    told = details_of(check, "gfx942", *sides, judgement, toolchain=ToolchainRecord())
+    assert (judgement.outcome, why in judgement.reason) == (outcome, True), judgement.reason
+    if ALONE in why:
+        assert not judgement.proof
     if judgement.amiss:
         assert dig(told, "patched", "passed") == []
         assert dig(told, "patched", "failed", 0, "message") == judgement.reason
-
-
-@pytest.mark.slow
-def test_more_instructions_can_be_what_fails_on_the_base(clang: Toolchain) -> None:
-    more = {"expect": "fail-to-pass", "reason": "^more instructions", **FEWER}
-
-    judgement, base, patched = judged(clang, LONG, QUICK, **more)
-
-    assert judgement.outcome == Outcome.PASSED
-    assert judgement.reason.startswith("fails on the base as stated, as expected on the patched")
-    told = details_of(
-        stated(**more), "gfx942", base, patched, judgement, toolchain=ToolchainRecord()
-    )
-    assert dig(told, "base", "failed", 0, "message") == judgement.red
-    assert dig(told, "patched", "failed") == []
+    if more is MORE:
+        assert dig(told, "base", "failed", 0, "message") == judgement.red
+        assert dig(told, "patched", "failed") == []
 
 
 def test_a_macro_of_the_recipe_can_be_undefined(clang: Toolchain, tmp_path: Path) -> None:
@@ -218,38 +223,6 @@ def test_a_macro_of_the_recipe_can_be_undefined(clang: Toolchain, tmp_path: Path
         )  # fmt: skip
         assert error in result.error
         assert bool(result.error) is bool(error)
-
-
-@pytest.mark.parametrize(
-    ("after", "more", "said"),
-    [
-        # Another name alone: `kernels` matches nothing on the base.
-        (LONG.replace("scale(", "rescale(").replace("scale<", "rescale<"),
-         {"kernels": "rescale", "reason": "^no kernel"},
-         "; by their figures they are kernels of the base: that proves nothing alone"),
-        (SAME.replace("  const int", "  __builtin_amdgcn_s_sleep(1);\n  const int"),
-         {"instructions": {"gfx942": ["s_sleep"]}, "defines": ["GIVEN=1"],
-          "kernels": "^scale", "reason": "^no s_sleep"},
-         "; with GIVEN=1, which the upstream's build may not define: that proves nothing alone"),
-    ],
-)  # fmt: skip
-def test_what_goes_from_red_to_green_by_a_name_or_a_macro_is_said(
-    clang: Toolchain, after: str, more: dict[str, object], said: str
-) -> None:
-    judgement, *_ = judged(clang, LONG, after, expect="fail-to-pass", **more)
-    assert judgement.outcome == Outcome.PASSED, judgement.reason
-    assert judgement.reason.endswith(said), judgement.reason
-    assert not judgement.proof
-
-
-@pytest.mark.parametrize("more", [{}, RED], ids=["pass", "red"])
-def test_what_compiles_on_neither_tree_says_nothing_of_the_patch(
-    clang: Toolchain, more: dict[str, object]
-) -> None:
-    judgement, *_ = judged(clang, BROKEN, BROKEN, **more)
-
-    assert judgement.outcome == Outcome.UNAVAILABLE
-    assert judgement.reason.startswith("compiles on neither tree: <tree>/kernel.hip:")
 
 
 @pytest.mark.parametrize(
@@ -281,47 +254,3 @@ hipblasOperation_t plain() {{ return HIPBLAS_OP_N; }}
     assert not result.error
     assert result.listing is not None
     assert result.listing.unresolved == ()
-
-
-@pytest.mark.parametrize("more", kinds([{}, RED], lambda more: not more), ids=["pass", "red"])
-def test_a_pattern_that_no_kernel_of_either_tree_matches_is_a_mistake(
-    clang: Toolchain, more: dict[str, object]
-) -> None:
-    judgement, *_ = judged(clang, LONG, QUICK, kernels="^scales", **more)
-
-    assert judgement.outcome == Outcome.UNAVAILABLE
-    assert judgement.reason.startswith("on both trees: no kernel whose name matches '^scales'")
-    assert "; there are scale<" in judgement.reason
-
-
-@pytest.mark.parametrize(
-    ("after", "said"),
-    [
-        (EMPTY, "3 kernels, 2 of them now empty, instructions "),
-        pytest.param(
-            QUICK.replace("template __global__ void scale<int>(int*, float, int);", ""),
-            "compiles on both; 3 -> 2 kernels, ", marks=pytest.mark.slow),
-    ],
-    ids=["empty", "gone"],
-)  # fmt: skip
-def test_kernels_that_are_empty_or_gone_are_counted(
-    clang: Toolchain, after: str, said: str
-) -> None:
-    judgement, *_ = judged(clang, LONG, after)
-
-    assert judgement.outcome == Outcome.PASSED
-    assert said in judgement.reason
-
-
-@pytest.mark.slow
-def test_spills_in_a_function_that_is_not_inlined_are_not_overlooked(clang: Toolchain) -> None:
-    few, many = (APART.format(count=count) for count in (4, 300))
-
-    judgement, _, patched = judged(clang, few, many, no_spills=True)
-    same, *_ = judged(clang, many, many, no_spills=True)
-
-    assert patched.listing is not None
-    assert [kernel.numbers.spills for kernel in patched.listing.kernels] == [0]
-    assert judgement.outcome == Outcome.FAILED
-    assert "k may spill in a function that is not inlined: " in judgement.reason
-    assert same.outcome == Outcome.PASSED

@@ -62,7 +62,7 @@ def read(clang: Toolchain, folder: Path, text: str, target: str) -> Listing:
 
 
 @pytest.mark.parametrize(("target", "wavefront"), [("gfx942", 64), ("gfx1100", 32)])
-def test_numbers_are_those_of_the_listing(
+def test_numbers_of_a_listing(
     clang: Toolchain, tmp_path: Path, target: str, wavefront: int
 ) -> None:
     text = listing_of(clang, tmp_path, CROWD, target)
@@ -94,7 +94,6 @@ def test_calls_are_seen(clang: Toolchain, tmp_path: Path) -> None:
     if clang.kind == "rocm":
         pytest.skip("ROCm's device library has the function")
     listing = read(clang, tmp_path, listing_of(clang, tmp_path, CALLS, "gfx942"), "gfx942")
-
     assert [kernel.title for kernel in listing.kernels] == ["caller", "nothing"]
     assert list(listing.functions) == ["apart"]
     assert listing.functions["apart"] > 1
@@ -145,12 +144,10 @@ def test_kernels_find_their_partner() -> None:
         [kernel(symbol, title, by + n) for n, (symbol, title) in enumerate(side.items())]
         for by, side in zip((10, 20), sides, strict=True)
     )
-
     pairs = {
         tuple(side.instructions if side else 0 for side in (row.base, row.patched))
         for row in pair_kernels(base, patched)
     }
-
     # By symbol, by name, by order of instantiation; a function that has more of them by none.
     assert pairs == {(10, 20), (11, 21), (12, 22), (13, 23), (14, 0), (15, 0), (0, 24), (0, 25)}
 
@@ -159,9 +156,7 @@ def test_many_instantiations_are_few_rows_and_the_worst_is_first() -> None:
     base = [kernel(f"k{n}", f"k<{n}>", 100) for n in range(40)]
     patched = [kernel(f"k{n}", f"k<{n}>", 100 if n < 20 else 80) for n in range(38)]
     patched += [kernel("k38", "k<38>", 120), kernel("k39", "k<39>", 80, spills=3)]
-
     lines = shown(base, patched)
-
     assert lines[0] == "scale gfx942: 20 kernels changed, 20 kernels with the same figures"
     assert [line.split()[:2] for line in lines[2:]] == [
         ["k<39>", "0"], ["k<38>", "0"], ["k<…>", "x18"],

@@ -126,7 +126,6 @@ def test_each_target_has_the_first_compiler_that_knows_it(
         program_file(tmp_path / "rocm/bin/amdclang++", "kill -SEGV $$")
     if "zig" in here:
         pips(env, tmp_path / "pip")
-
     assert (chosen("gfx942"), chosen("gfx950")) == expected
 
 
@@ -149,7 +148,6 @@ def test_what_pips_compiler_lacks_is_said_with_what_installs_it(
         program_file(zig, "kill -SEGV $$" if fault == "crash" else "echo clang version 22.1.8 >&2")
     elif fault != "other headers":
         installed(env, **{fault: None})
-
     assert path.is_dir()
     assert chosen() == f"no compiler for HIP here without {said}: {INSTALL}"
 

@@ -119,9 +119,7 @@ def test_how_a_kernel_fails_on_the_base(
     toy: Toy, program: Program, *, before: str, reason: str, code: int, outcome: str, said: str
 ) -> None:
     put(toy, before, SHORT, expect="fail-to-pass", more=f'reason = "{reason}"')
-
     ran = program("verify", "scale", "--json")
-
     result = compiled(ran)["gfx942"]
     assert (ran.code, result.outcome) == (code, outcome), ran.err
     assert said in result.reason
@@ -151,9 +149,7 @@ def test_what_is_stated_of_a_kernel_that_does_not_fit_it_is_said(
     if not before:
         stated = toy.queue / "patches/scale/patch.toml"
         stated.write_text(stated.read_text().replace(after, ""))
-
     ran = program("verify", "scale", "--json")
-
     assert ran.code == 1, ran.err
     assert said in compiled(ran)["gfx942"].reason
 
@@ -180,9 +176,7 @@ class Scaler:
 """
 
 
-def test_a_method_is_compiled_out_of_a_file_that_imports_what_is_not_here(
-    toy: Toy, program: Program
-) -> None:
+def test_a_method_is_compiled_without_its_files_imports(toy: Toy, program: Program) -> None:
     beside = {
         "src/toy/triton_utils.py": "raise RuntimeError('no driver is active')\n",
         "src/toy/everything.py": "import everything_of_it\n",
@@ -193,9 +187,7 @@ def test_a_method_is_compiled_out_of_a_file_that_imports_what_is_not_here(
     put(toy, METHOD, METHOD + "# more\n", more='env = { TOY_BLOCKS = "2" }')
     patch = toy.queue / "patches/scale/patch.toml"
     patch.write_text(patch.read_text().replace('"_scale"', '"Scaler.kernel"'))
-
     ran = program("verify", "scale", "--json")
-
     result = compiled(ran)["gfx942"]
     assert result.outcome == "passed", result.reason
     assert dig(result.details, "table", "rows", 0, 0) == "kernel"

@@ -404,9 +404,7 @@ def test_a_forged_record_is_tampered(proved: Path, name: str) -> None:
         ((RED, "details.proof", False), State.STALE),
     ],
 )
-def test_of_a_record_that_another_contribbot_made_only_the_verdict_may_differ(
-    proved: Path, edit: Edit, state: State
-) -> None:
+def test_another_contribbots_verdict_may_differ(proved: Path, edit: Edit, state: State) -> None:
     queue, content = load_queue(proved.parents[2]), proved.read_bytes()
     older: Edit = (OWN, "tool_sha256", "0" * 64)
     assert judged(proved, forged(content, older), queue).state is State.FRESH
@@ -495,7 +493,6 @@ def test_a_committed_record_of_an_earlier_judge_reads() -> None:
     assert committed
     for path in committed:
         found = judge_record(load_queue(tracked_queue()), path)
-
         assert found.state is State.FRESH, f"{path.name}: {found.why}"
         assert found.statement is not None
         results = found.statement.predicate.contribbot.stages

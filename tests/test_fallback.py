@@ -147,9 +147,7 @@ ENDS: Final = {"raise ValueError('late')": 1, "raise SystemExit(7)": 7, "import 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("end", kinds(ENDS, lambda end: ENDS[end] == 1))
-def test_an_end_keeps_its_code_and_its_counts_or_says_so(
-    script: Path, device: str, end: str
-) -> None:
+def test_an_end_keeps_its_code_and_its_counts(script: Path, device: str, end: str) -> None:
     lines = f"x = torch.ones(4).to(device) * 2\nfor _ in range(50):\n    x.sum().item()\n{end}\n"
     report = watched(script, BEGIN + lines, device)
     assert report.exit_code == exit_code(report) == ENDS[end]

@@ -136,9 +136,7 @@ def test_touched_sources_are_hipified_without_a_table(toy: Toy, program: Program
     changes = {"csrc/k.cu": KERNEL + "int k2;\n", "csrc/nvidia.cu": "#include <cuda.h>\n"}
     toy.put_patch(patch=toy.format_patch({**changes}), files=tuple(changes))
     toy.put_queue(["area"])
-
     seen = verified(program)
-
     # The other one is for CUDA alone.
     assert dig(seen.details, "patched", "outputs") == {"csrc/k.cu": "csrc/k.hip"}
     assert seen.outcome == "passed", seen.reason
@@ -223,9 +221,7 @@ def test_what_a_step_comes_to(toy: Toy, program: Program, case: str) -> None:
     files = {**BASE, **base}
     grow(toy, {path: text for path, text in files.items() if text is not None}, recipe + more)
     patch(toy, changes, table)
-
     seen = verified(program)
-
     assert seen.outcome == outcome, seen.reason
     assert re.match(said, seen.reason), seen.reason
     assert str(toy.root) not in seen.reason
@@ -255,9 +251,7 @@ def queue(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_vllms_patch_is_proved(queue: Path) -> None:
     program = Program(queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
-
     ran = program("verify", "patches/hipify-path", "--json")
-
     assert ran.code == 0, ran.err
     assert (ran.report().verdict, ran.report().open) == (Verdict.PROVED, ())
     seen = ran.stages()

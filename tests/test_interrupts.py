@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -34,13 +35,11 @@ NATIVE = "__import__('re').match(r'(a+)+$', 'a' * 60 + 'b')"
 
 
 def slow_queue(toy: Toy, wait: str = SLEEP) -> None:
-    """A queue whose only check waits, after it has told so."""
     toy.put_patch(checks=one_check(), check_files={"test_red.py": SLOW.format(wait=wait)})
     toy.put_queue(["area"])
 
 
 def wait_for(runs: Path, *, started: int = 1) -> None:
-    """Wait until so many checks have told that they have started."""
     assert until(lambda: len(list(runs.rglob("tmp/started"))) >= started)
     assert len(at_work(runs)) >= 2 * started
 
@@ -57,23 +56,16 @@ def at_work(folder: Path) -> list[int]:
 
 
 def assert_dead(runs: Path) -> None:
-    """Wait for what checks have started to end, for a few seconds at most."""
     assert until(lambda: not at_work(runs), 10), "a check outlived contribbot"
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
-def test_ctrl_c_ends_all_and_leaves_nothing(
-    toy: Toy, program: Program, tmp_path: Path, number: signal.Signals
-) -> None:
+@pytest.mark.parametrize("number", [2, pytest.param(15, marks=pytest.mark.slow)])
+def test_ctrl_c(toy: Toy, program: Program, tmp_path: Path, number: int) -> None:
     slow_queue(toy)
     running = program.start("verify", "area")
     wait_for(tmp_path / "cache/runs")
-
     running.send_signal(number)
     _, err = running.communicate(timeout=20)
-
     assert running.returncode == 130
     assert err.splitlines()[-1] == "interrupted"
     assert "Traceback" not in err
@@ -85,16 +77,14 @@ def test_ctrl_c_ends_all_and_leaves_nothing(
 @pytest.mark.parametrize(
     "wait", [pytest.param(SLEEP, marks=pytest.mark.slow), NATIVE], ids=["asleep", "in native code"]
 )
-def test_after_sigkill_the_check_dies_and_the_next_run_cleans_up(
+def test_the_run_after_sigkill_cleans_up(
     toy: Toy, program: Program, tmp_path: Path, wait: str
 ) -> None:
     slow_queue(toy, wait)
     running = program.start("verify", "area", "--jobs", "2")
     wait_for(tmp_path / "cache/runs", started=2)
-
     running.kill()
     running.communicate()
-
     assert_dead(tmp_path / "cache/runs")
     toy.put_patch()
     ran = program("verify", "area")
@@ -113,10 +103,8 @@ def test_a_fetch_does_not_outlive_contribbot(toy: Toy, program: Program, tmp_pat
     program.env["GIT_SSH"] = str(ssh)
     running = program.start("verify", "area")
     assert until(marker.is_file)
-
     running.kill()
     running.communicate()
-
     assert_gone(int(marker.read_text()))
 
 
@@ -133,13 +121,10 @@ def test_deep_folders_are_cleaned_up(toy: Toy, program: Program, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", [2, 12])
-def test_sigkill_at_random_moments(
-    area: Toy, program: Program, tmp_path: Path, rounds: int
-) -> None:
+def test_sigkill_at_random(area: Toy, program: Program, tmp_path: Path) -> None:
     seed = random.randrange(2**32)  # noqa: S311  no secret
     chance = random.Random(seed)  # noqa: S311  no secret
-    for _ in range(rounds):
+    for _ in range(12):
         running = program.start("verify", "area", "--force")
         time.sleep(chance.uniform(0.05, 1.5))
         running.kill()
@@ -152,18 +137,11 @@ def test_sigkill_at_random_moments(
 
     assert ran.code == 0, (seed, ran.err)
     assert until(lambda: not list((tmp_path / "cache/runs").iterdir())), seed
-    leftovers = [
-        path
-        for folder in (tmp_path / "cache", area.queue)
-        for path in folder.rglob("*")
-        if "tmp_" in path.name or path.name.startswith(".x86") or "crash" in path.name
-    ]
-    assert leftovers == [], seed
+    names = [path.name for path in (*(tmp_path / "cache").rglob("*"), *area.queue.rglob("*"))]
+    assert not [name for name in names if re.search(r"tmp_|^\.x86|crash", name)], seed
 
 
-def test_waiting_for_the_store_can_be_interrupted(
-    toy: Toy, program: Program, tmp_path: Path
-) -> None:
+def test_waiting_for_a_store_is_interrupted(toy: Toy, program: Program, tmp_path: Path) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
     lock = tmp_path / "cache/stores/toy.git.lock"

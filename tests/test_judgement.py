@@ -160,20 +160,15 @@ def decided(
         (None, red(), Cause.NO_STATEMENT),
     ],
 )
-def test_a_red_has_to_come_back_without_the_change(
-    without: CheckRun | None, again: CheckRun | None, cause: Cause
-) -> None:
+def test_a_red_comes_back(without: CheckRun | None, again: CheckRun | None, cause: Cause) -> None:
     judgement = decided(CHECK, red(), green(), again, without)
-
     assert (judgement.cause, judgement.proof) == (cause, cause is Cause.RED_TO_GREEN)
     assert judgement.outcome is Outcome.PASSED
 
 
 def test_a_patched_tree_that_differs_from_run_to_run_is_flaky() -> None:
     runs = {RunSide.BASE: [red()], RunSide.PATCHED: [green(), red()]}
-
     said = decide(CHECK, runs)
-
     assert isinstance(said, Judgement)
     assert (said.cause, said.side) == (Cause.FLAKY, RunSide.PATCHED)
 
@@ -365,9 +360,7 @@ FALLBACK = "try:\n    import no_such\nexcept ImportError:\n    "
         ("assert False", IN_CHECKS, None),
     ],
 )  # fmt: skip
-def test_what_shows_nothing_is_told_from_what_is_wrong(
-    code: str, file: str, broken: RunFailure | None
-) -> None:
+def test_what_breaks_a_check(code: str, file: str, broken: RunFailure | None) -> None:
     with pytest.raises(BaseException) as raised:  # noqa: PT011  any; pytest's own among them
         exec(compile(code, file, "exec"), {})  # noqa: S102  the text is the test's own
     assert why_broken(raised.value, "/run/checks", ["/tree"]) == broken

@@ -27,9 +27,7 @@ def test_amd_targets_are_read_from_the_driver(tmp_path: Path) -> None:
     for number, version in enumerate((90402, 90010, 90500, 100300, 110000, 120001), start=1):
         node(tmp_path, number, version, f"gpu{number}")
     node(tmp_path, 10, 90402, "tenth")
-
     gpus = amd_gpus(tmp_path)
-
     assert [gpu.target for gpu in gpus] == [
         "gfx942", "gfx90a", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx942",
     ]  # fmt: skip

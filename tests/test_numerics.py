@@ -8,12 +8,13 @@ import importlib
 import runpy
 import subprocess
 import sys
-import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
+from torch import Tensor
 
 from contribbot.model.record import CellRecord, OutputRecord
 from contribbot.numerics.compare import compare, compare_exact
@@ -30,20 +31,18 @@ INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool]
 NAN, INFINITY = float("nan"), float("inf")
 
 
-def softmaxes(dtype: torch.dtype, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+def softmaxes(dtype: torch.dtype, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """Return a softmax in a dtype, and the same in float64."""
     x = (torch.randn(5, 7, 33, generator=torch.Generator().manual_seed(4)) * scale).to(dtype)
     return torch.softmax(x, dim=-1), torch.softmax(x.double(), dim=-1)
 
 
-def judged(
-    actual: object, usual: torch.Tensor, exact: torch.Tensor, limits: Limits = LIMITS
-) -> OutputRecord:
+def judged(actual: object, usual: Tensor, exact: Tensor, limits: Limits = LIMITS) -> OutputRecord:
     """Judge on the CPU."""
     return compare(actual, reference=exact, same_precision=usual, limits=limits, device=CPU)
 
 
-def spoiled(tensor: torch.Tensor, *places: tuple[int, ...], value: float) -> torch.Tensor:
+def spoiled(tensor: Tensor, *places: tuple[int, ...], value: float) -> Tensor:
     """Return a tensor with other values in some places."""
     other = tensor.clone()
     for place in places:
@@ -52,7 +51,7 @@ def spoiled(tensor: torch.Tensor, *places: tuple[int, ...], value: float) -> tor
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_what_errs_like_the_reference_passes_and_one_element_beyond_does_not(
+def test_what_errs_like_the_reference_passes_and_no_more(
     dtype: torch.dtype,
 ) -> None:
     usual, exact = softmaxes(dtype)
@@ -60,7 +59,6 @@ def test_what_errs_like_the_reference_passes_and_one_element_beyond_does_not(
     assert (same.complaint, same.mismatches, same.elements) == ("", 0, 5 * 7 * 33)
     assert same.ratio == pytest.approx(same.max_abs / max(same.reference_abs, 1e-6))
     assert same.max_abs == float((usual.double() - exact).abs().max()) == same.reference_abs
-
     wrong = judged(spoiled(usual, (3, 2, 17), value=float(usual[3, 2, 17]) + 0.5), usual, exact)
     assert (wrong.place, wrong.mismatches) == ((3, 2, 17), 1)
     assert wrong.max_abs == pytest.approx(0.5, rel=0.02)
@@ -87,11 +85,7 @@ BY_FLOOR = "times the floor 1e-6 (same-precision reference: 0); allowed 2 times"
     ],
 )
 def test_what_is_allowed(
-    actual: torch.Tensor,
-    usual: torch.Tensor,
-    exact: torch.Tensor,
-    place: tuple[int, ...] | None,
-    words: str,
+    actual: Tensor, usual: Tensor, exact: Tensor, place: tuple[int, ...] | None, words: str
 ) -> None:
     record = judged(actual.clone(), usual, exact.double())
     assert (record.place, bool(record.complaint)) == (place, bool(words))
@@ -128,16 +122,14 @@ def test_what_is_not_finite_never_passes_and_never_judges(value: float) -> None:
         (lambda _: None, "is NoneType, not a tensor"),
     ],
 )
-def test_what_is_no_such_tensor_fails_plainly(
-    change: Callable[[torch.Tensor], object], words: str
-) -> None:
+def test_what_is_no_such_tensor_fails(change: Callable[[Tensor], object], words: str) -> None:
     usual, exact = softmaxes(torch.float16)
     assert judged(change(usual.clone()), usual, exact).complaint == words
     assert compare_exact(change(usual.clone()), usual, device=CPU).complaint == words
 
 
 #: A tensor that gives itself out for what it should be.
-LIAR = type("Liar", (torch.Tensor,), {
+LIAR = type("Liar", (Tensor,), {
     "detach": lambda self: torch.ones(self.shape), "as_subclass": lambda self, _type: self,
     "__sub__": lambda self, _other: torch.zeros(self.shape),
     "__getitem__": lambda self, _key: torch.ones(self.shape),
@@ -145,7 +137,7 @@ LIAR = type("Liar", (torch.Tensor,), {
 
 
 def test_a_tensor_that_lies_is_found_out() -> None:
-    wrong: torch.Tensor = torch.Tensor.as_subclass(ONES + 1, LIAR)
+    wrong: Tensor = Tensor.as_subclass(ONES + 1, LIAR)
     assert compare_exact(wrong, ONES).mismatches == 4
     assert judged(wrong, ONES, ONES.double()).mismatches == 4
 
@@ -169,9 +161,7 @@ USUAL, EXACT = softmaxes(torch.float16)
         (EXACT.expand(5, 7, 33), EXACT.clone(), EXACT, "the same memory"),
     ],
 )  # fmt: skip
-def test_what_cannot_judge(
-    actual: torch.Tensor, usual: torch.Tensor, exact: torch.Tensor, words: str
-) -> None:
+def test_what_cannot_judge(actual: Tensor, usual: Tensor, exact: Tensor, words: str) -> None:
     with pytest.raises(CannotJudgeError, match=words):
         judged(actual, usual, exact)
 
@@ -198,9 +188,7 @@ def test_what_cannot_judge_bit_by_bit() -> None:
         (1e3, NAN, 0),  # it fails
     ],
 )
-def test_a_result_that_zeros_would_pass_shows_nothing(
-    floor: float, wrong: float, vacuous: int
-) -> None:
+def test_what_zeros_would_pass_shows_nothing(floor: float, wrong: float, vacuous: int) -> None:
     assert judged(ONES + wrong, ONES, ONES.double(), Limits(2.0, floor)).vacuous == vacuous
     assert compare_exact(ONES.clone(), ONES).vacuous == 0
     empty = torch.empty(0, 7)
@@ -255,7 +243,7 @@ CODES = torch.tensor([[100] * 8, [0, 1] * 4])
     ],
 )
 def test_what_a_result_does_not_show(
-    actual: torch.Tensor, usual: torch.Tensor, exact: torch.Tensor, floor: float, words: str
+    actual: Tensor, usual: Tensor, exact: Tensor, floor: float, words: str
 ) -> None:
     record = judged(actual, usual.clone(), exact.double(), Limits(2.0, floor))
     assert record.complaint == ""
@@ -287,9 +275,7 @@ FIRST = torch.arange(24) == 7
         (torch.where(FIRST, HALVED, 0), torch.where(FIRST, OUTLIER, OUTLIER * 1e-39), ""),
     ],
 )  # fmt: skip
-def test_a_column_of_large_values_hides_no_other(
-    actual: torch.Tensor, exact: torch.Tensor, words: str
-) -> None:
+def test_large_columns_hide_no_other(actual: Tensor, exact: Tensor, words: str) -> None:
     record = judged(actual.clone(), exact * (1 + 2**-11), exact.double())
     assert record.complaint == ""
     assert (bool(record.why_vacuous), words in record.why_vacuous) == (bool(words), True)
@@ -308,9 +294,7 @@ def test_a_column_of_large_values_hides_no_other(
         (spoiled(torch.zeros(4, 8), (2, 3), value=1.0), ""),
     ],
 )
-def test_an_exact_result_that_is_one_value_shows_nothing(
-    expected: torch.Tensor, words: str
-) -> None:
+def test_an_exact_result_of_one_value_shows_nothing(expected: Tensor, words: str) -> None:
     record = compare_exact(expected.clone(), expected)
     assert (record.complaint, bool(record.why_vacuous)) == ("", bool(words))
     assert words in record.why_vacuous
@@ -319,9 +303,7 @@ def test_an_exact_result_that_is_one_value_shows_nothing(
 @pytest.mark.parametrize(
     ("expected", "vacuous"), [((0.0, 1.0), 0), ((0.0, 0.0), 2), ((1.0, 2.0), 0)]
 )
-def test_zeros_of_a_seed_are_right_where_another_seed_has_other_values(
-    expected: tuple[float, ...], vacuous: int
-) -> None:
+def test_zeros_of_a_seed_beside_values_of_others(expected: tuple[float, ...], vacuous: int) -> None:
     (cell,) = Grid({"dtype": [torch.float32]}).cells
     findings = Findings(cell)
     for seed, value in enumerate(expected):
@@ -528,7 +510,7 @@ TABLE = torch.linspace(0, 1, 15).view(3, 5)
 
 
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """A module of a tree under test, imported and reached through a link, as in an overlay."""
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree/halves.py").write_text(TREE)
@@ -540,22 +522,22 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.Modu
         sys.modules.pop(name, None)
 
 
-Body = Callable[[Draw, torch.Tensor, types.ModuleType], object]
+Body = Callable[[Draw, Tensor, ModuleType], object]
 
 
-def soft(x: torch.Tensor) -> torch.Tensor:
+def soft(x: Tensor) -> Tensor:
     """Return what is right."""
     return torch.softmax(x, dim=-1)
 
 
-def exactly(draw: Draw, x: torch.Tensor, actual: object, name: str = "y") -> None:
+def exactly(draw: Draw, x: Tensor, actual: object, name: str = "y") -> None:
     """Judge a result by references of this file."""
     draw.judge(name, actual, reference=soft(x.double()), same_precision=soft(x))
 
 
 def run(
     body: Body,
-    tree: types.ModuleType,
+    tree: ModuleType,
     imports: ImportWatch | None = None,
     names: Mapping[str, object] | None = None,
 ) -> Findings:
@@ -569,7 +551,7 @@ def run(
     return findings
 
 
-def in_place(draw: Draw, x: torch.Tensor, tree: types.ModuleType) -> None:
+def in_place(draw: Draw, x: Tensor, tree: ModuleType) -> None:
     exactly(draw, x, lambda: soft(tree.doubled(x)))
     exactly(draw, x, lambda: tree.half(x), "later")
 
@@ -607,19 +589,19 @@ def in_place(draw: Draw, x: torch.Tensor, tree: types.ModuleType) -> None:
         ]
     ],
 )  # fmt: skip
-def test_what_may_not_judge(body: Body, words: str, tree: types.ModuleType) -> None:
+def test_what_may_not_judge(body: Body, words: str, tree: ModuleType) -> None:
     with pytest.raises(CannotJudgeError, match=words):
         run(body, tree)
     assert sys.getprofile() is None
 
 
-def twice(draw: Draw, x: torch.Tensor, tree: types.ModuleType) -> None:
+def twice(draw: Draw, x: Tensor, tree: ModuleType) -> None:
     layer = functools.cache(lambda: tree.Layer()(x.clone()))
     exactly(draw, x, lambda: layer() * 2)
     draw.judge_exact("half", layer, soft(x) / 2)
 
 
-def afterwards(draw: Draw, x: torch.Tensor, tree: types.ModuleType) -> None:
+def afterwards(draw: Draw, x: Tensor, tree: ModuleType) -> None:
     exactly(draw, x, soft(x))
     assert tree.half(x).shape == x.shape
 
@@ -641,12 +623,12 @@ def afterwards(draw: Draw, x: torch.Tensor, tree: types.ModuleType) -> None:
         ]
     ],
 )  # fmt: skip
-def test_what_may_judge(body: Body, tree: types.ModuleType) -> None:
+def test_what_may_judge(body: Body, tree: ModuleType) -> None:
     assert run(body, tree).complaint() == ""
 
 
-def test_an_input_that_is_overwritten_is_named(tree: types.ModuleType) -> None:
-    def body(draw: Draw, x: torch.Tensor, _: types.ModuleType) -> None:
+def test_an_input_that_is_overwritten_is_named(tree: ModuleType) -> None:
+    def body(draw: Draw, x: Tensor, _: ModuleType) -> None:
         scale = draw.normal(4)
         exactly(draw, x, lambda: soft(x) * scale.mul_(0).add_(1)[0])
 
@@ -669,8 +651,8 @@ def test_an_input_that_is_overwritten_is_named(tree: types.ModuleType) -> None:
         ("TABLE = torch.softmax(torch.ones(3), dim=-1)", ""),
     ],
 )
-def test_what_the_tree_gives_while_a_check_is_imported_could_be_its_reference(
-    statement: str, ran: str, tree: types.ModuleType, tmp_path: Path
+def test_tensors_of_the_tree_at_import(
+    statement: str, ran: str, tree: ModuleType, tmp_path: Path
 ) -> None:
     (tmp_path / "check_it.py").write_text(f"import halves\nimport torch\n{statement}\n")
     watch = ImportWatch([str(Path(str(tree.__file__)).parent)])
@@ -693,16 +675,12 @@ def test_what_the_tree_gives_while_a_check_is_imported_could_be_its_reference(
         ("GIVEN = halves.TABLE", torch.linspace(0, 1, 15).view(3, 5).tolist(), "halves.py: TABLE"),
     ],
 )
-def test_numbers_that_the_tree_gives_at_import_are_no_reference(
-    statement: str,
-    reference: list[float],
-    words: str,
-    tree: types.ModuleType,
-    tmp_path: Path,
+def test_numbers_of_the_tree_at_import(
+    statement: str, reference: list[float], words: str, tree: ModuleType, tmp_path: Path
 ) -> None:
     (tmp_path / "check_it.py").write_text(f"import halves\nimport torch\n{statement}\n")
 
-    def body(draw: Draw, _x: torch.Tensor, _tree: types.ModuleType) -> None:
+    def body(draw: Draw, _x: Tensor, _tree: ModuleType) -> None:
         expected = torch.tensor(reference)
         draw.judge_exact("y", expected.clone, expected)
 
@@ -716,7 +694,7 @@ def test_numbers_that_the_tree_gives_at_import_are_no_reference(
 def test_what_judges_is_known_before_the_result_is() -> None:
     raised = dict[str, object]()
 
-    def body(draw: Draw, x: torch.Tensor, _: types.ModuleType) -> None:
+    def body(draw: Draw, x: Tensor, _: ModuleType) -> None:
         try:
             exactly(draw, x, lambda: 1 / 0)
         except ZeroDivisionError:
@@ -724,7 +702,6 @@ def test_what_judges_is_known_before_the_result_is() -> None:
 
     whole = run(lambda d, x, _: exactly(d, x, soft(x)), pytest).record([0])
     run(body, pytest)
-
     assert raised["digests"] == whole["digests"] != []
     other = run(lambda d, x, _: exactly(d, x, soft(x.clone().mul_(2))), pytest).record([0])
     assert other["digests"] == whole["digests"]

@@ -178,9 +178,7 @@ def test_what_is_not_noticed(toy: Toy, program: Program, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_base_that_raises_gives_no_result_and_keeps_its_reason(
-    toy: Toy, program: Program
-) -> None:
+def test_a_base_that_raises_keeps_its_reason(toy: Toy, program: Program) -> None:
     check = JUDGED.replace("lambda: rectangle(x, y)", "lambda: area(x, y)").replace(
         "@GRID", "def area(x, y):\n    found = rectangle(x, y)\n"
         "    if float((found - x * y).abs().max()) > 0.1:\n"
@@ -287,9 +285,7 @@ WRITES = digests().model_copy(update={"written": ("input 1",)})
         ([BAD], [altered(BAD, digests=())], Cause.FAILS_PATCHED),
     ],
 )
-def test_cells_of_two_trees(
-    base: list[CellRecord], patched: list[CellRecord], cause: Cause
-) -> None:
+def test_two_trees(base: list[CellRecord], patched: list[CellRecord], cause: Cause) -> None:
     stated = {"expect": "fail-to-pass", "reason": "too far"} if base and base[0].failed else {}
     check = NUMERICS.model_copy(update=stated)
     both = [run(*cells) if cells else CheckRun(passed=["t"]) for cells in (base, patched)]
@@ -336,9 +332,7 @@ SENTENCES: list[tuple[list[CellRecord], list[CellRecord], str]] = [
 
 
 @pytest.mark.parametrize(("base", "patched", "said"), SENTENCES)
-def test_what_is_said_of_cells(
-    base: list[CellRecord], patched: list[CellRecord], said: str
-) -> None:
+def test_the_sentence(base: list[CellRecord], patched: list[CellRecord], said: str) -> None:
     runs = [CheckRun(passed=["t"], status=0, cells=cells) for cells in (base, patched)]
     judgement = judge_cells(NUMERICS, *runs)
     assert sentence(judgement) == said

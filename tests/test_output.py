@@ -57,9 +57,7 @@ ODD = "\N{REPLACEMENT CHARACTER}"
         (Table([("a\x1b[31m", "\x07")]), 40, [f"a{ODD}[31m  {ODD}"]),
     ],
 )
-def test_blocks_fit_a_terminal_and_are_whole_in_a_pipe(
-    block: Block, columns: int, lines: list[str]
-) -> None:
+def test_blocks_fit_a_terminal(block: Block, columns: int, lines: list[str]) -> None:
     assert [*lines_of([block], columns)] == lines
 
 
@@ -87,9 +85,7 @@ def test_what_is_alike_is_one_row_and_the_order_is_that_of_stages_and_targets() 
     ]  # fmt: skip
 
 
-def test_patches_come_in_the_queues_order(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_patches_come_in_the_queues_order(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Lines(("low", "high"), stderr=False)
     with lines.shown():
         lines.ended("high", result("style", "any", reason="fine"))

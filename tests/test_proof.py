@@ -81,9 +81,7 @@ def test_what_could_take_over_the_judge_is_refused(
         change[path] = content
     toy.put_patch(patch=toy.format_patch(change), files=(PATH, "README", path), checks="")
     toy.put_queue(["area"])
-
     ran = program("verify", "area", "--json")
-
     style = ran.stages()["style"]
     assert (ran.report().verdict, style.outcome) == (
         ("refuted", "failed") if said else ("incomplete", "passed")
@@ -100,18 +98,14 @@ def test_a_check_gives_no_orders_to_what_runs_it(toy: Toy, program: Program, nam
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_reviewer_minds_that_a_file_gets_crlf(
-    toy: Toy, program: Program, *, before: bool
-) -> None:
+def test_a_reviewer_minds_crlf(toy: Toy, program: Program, *, before: bool) -> None:
     def crlf(text: str) -> bytes:
         return text.replace("\n", "\r\n").encode()
 
     with_sources(toy, {PATH: crlf(AREA) if before else AREA})
     toy.put_patch(patch=toy.format_patch({PATH: crlf(FIXED)}), checks="")
     toy.put_queue(["area"])
-
     ran = program("verify", "area", "--json")
-
     style = ran.stages()["style"]
     assert (style.outcome, bool(dig(style.details, "minded"))) == ("passed", not before), (
         style.reason
@@ -129,5 +123,4 @@ def test_the_newest_verdict_is_what_counts(toy: Toy, program: Program, tmp_path:
     assert program("verify", "area").code == 0
     broken.touch()
     assert program("verify", "area", "--force").code == 1
-
     assert "refuted" in program("evidence", "check").out

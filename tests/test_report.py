@@ -173,9 +173,7 @@ PLACES: dict[str, tuple[dict[str, CellLine], tuple[str, str, bool]]] = {
 
 
 @pytest.mark.parametrize(("lines", "expected"), PLACES.values(), ids=PLACES)
-def test_a_column_sums_up_targets(
-    lines: dict[str, CellLine], expected: tuple[str, str, bool]
-) -> None:
+def test_a_column(lines: dict[str, CellLine], expected: tuple[str, str, bool]) -> None:
     cells = [column(name).model_copy(update={"lines": (own,)}) for name, own in lines.items()]
     found = {place.title: place for place in places_of(cells)}
     assert [*found] == ["CPU", "CUDA", "AMD", "compiled", "emulated"]
@@ -350,9 +348,7 @@ def test_the_folder(area: Toy, program: Program) -> None:
 
 
 @pytest.mark.parametrize("module", ["matplotlib.figure", "markdown_it"])
-def test_what_a_report_needs_is_named(
-    program: Program, monkeypatch: pytest.MonkeyPatch, module: str
-) -> None:
+def test_what_reports_need(program: Program, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     ran = program("--queue", tracked_queue(), "evidence", "report", "site", "--json")
     assert ran.code == 3
@@ -394,9 +390,7 @@ def pages(real: Path) -> list[Path]:
 
 @BROWSER
 @pytest.mark.parametrize("width", [360, 1280])
-def test_nothing_is_wider_than_the_screen_and_nothing_goes_wrong(
-    browser: Chrome, real: Path, width: int
-) -> None:
+def test_nothing_is_wider_than_the_screen(browser: Chrome, real: Path, width: int) -> None:
     for page in pages(real):
         show(browser, page, width, "light")
         assert browser.execute_script(_WIDE) == [0], page.name

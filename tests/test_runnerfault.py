@@ -110,7 +110,6 @@ def test_a_flood_is_searched_in_parts(flood: str, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(failure, "re", SimpleNamespace(search=search))
     sign = failure.sign_in([flood])
-
     assert (sign is not None and NO_GPU in sign[1]) is (NO_GPU in flood)
     assert max(searched.values()) <= 20_000
 

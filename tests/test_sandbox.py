@@ -12,6 +12,7 @@ import pytest
 
 from contribbot import process
 from tests.conftest import Program, dig
+from tests.hiptoy import program_file
 from tests.toy import Toy, one_check
 
 
@@ -37,8 +38,9 @@ def supervised(folder: Path, code: str, *, timeout: float = 30) -> process.Super
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, bubblewrap: None) -> Path:
     """A run's folder, with another run's beside it."""
+    del bubblewrap
     (tmp_path / "runs/another").mkdir(parents=True)
     (tmp_path / "runs/own").mkdir()
     (tmp_path / "outside").touch()
@@ -46,7 +48,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.tool("bwrap")
-@pytest.mark.usefixtures("bubblewrap")
 @pytest.mark.parametrize(
     ("code", "works"),
     [
@@ -73,7 +74,6 @@ def test_what_a_program_sees_and_can_write(folder: Path, port: int, code: str, w
 
 
 @pytest.mark.tool("bwrap")
-@pytest.mark.usefixtures("bubblewrap")
 @pytest.mark.parametrize(
     ("code", "status"), [("exit 3", 3), ("kill -SEGV $$", -signal.SIGSEGV), ("kill $$", -15)]
 )
@@ -82,7 +82,6 @@ def test_how_a_program_ended_is_told_as_without_one(folder: Path, code: str, sta
 
 
 @pytest.mark.tool("bwrap")
-@pytest.mark.usefixtures("bubblewrap")
 def test_what_a_program_leaves_running_ends_with_it(folder: Path) -> None:
     done = supervised(folder, "setsid sleep 607 & sleep 0.2")
     assert (done.returncode, done.timed_out) == (0, False)
@@ -102,29 +101,17 @@ def test_a_record_says_that_its_checks_ran_in_a_sandbox(toy: Toy, program: Progr
     )
     toy.put_patch(checks=one_check(), check_files={"test_red.py": text})
     toy.put_queue(["area"])
-
     ran = program("verify", "area", "--json")
-
     assert ran.code == 0, ran.out
     assert dig(ran.stages()["reproduce red"].details, "sandbox") == "bubblewrap"
 
 
-@pytest.mark.parametrize(
-    ("program_text", "said"),
-    [
-        (None, "bubblewrap is not installed"),
-        ("#!/bin/sh\necho 'bwrap: No permissions' >&2; exit 1\n", "No permissions"),
-    ],
-)
-def test_why_there_is_none_is_told(tmp_path: Path, program_text: str | None, said: str) -> None:
-    fake = tmp_path / "bin"
-    fake.mkdir()
-    if program_text:
-        (fake / "bwrap").write_text(program_text)
-        (fake / "bwrap").chmod(0o755)
+def test_why_there_is_none_is_told(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(fake))
-        assert said in process.no_sandbox.__wrapped__()
+        patch.setenv("PATH", str(tmp_path))
+        assert "bubblewrap is not installed" in process.no_sandbox.__wrapped__()
+        program_file(tmp_path / "bwrap", "echo 'bwrap: No permissions' >&2; exit 1")
+        assert "No permissions" in process.no_sandbox.__wrapped__()
 
 
 @pytest.mark.usefixtures("unsandboxed")

@@ -49,20 +49,17 @@ def within(group: Path, code: str) -> list[str]:
 
 
 @pytest.mark.parametrize("group", ["memory"], indirect=True)
-def test_a_program_that_the_kernel_kills_for_memory_is_told_from_one_that_is_killed(
-    tmp_path: Path, group: Path
-) -> None:
+def test_killed_for_memory_is_told_from_killed(tmp_path: Path, group: Path) -> None:
     (group / "memory.limit_in_bytes").write_text(str(64 * 2**20))
     ended = supervised(within(group, "len(bytes(256 << 20).upper())"), tmp_path)
     assert (ended.returncode, ended.starved, ended.timed_out) == (-9, True, False)
-
     itself = "import os; os.kill(os.getpid(), 9)"
     ended = supervised([sys.executable, "-c", itself], tmp_path)
     assert (ended.returncode, ended.starved) == (-9, False)
 
 
 @pytest.mark.parametrize("group", ["freezer"], indirect=True)
-def test_a_program_that_the_kernel_holds_is_not_waited_for(
+def test_what_the_kernel_holds(
     tmp_path: Path, group: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # A frozen process is in uninterruptible sleep: not even SIGKILL ends it.
@@ -75,9 +72,7 @@ def test_a_program_that_the_kernel_holds_is_not_waited_for(
     assert "does not end: the kernel holds it" in caplog.text
 
 
-def test_last_words_between_the_wait_for_them_and_the_look_at_the_program_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_words_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may let a program write and end while nobody looks."""
 
     class Late(selectors.DefaultSelector):

@@ -312,9 +312,7 @@ def test_sglangs_rmsnorm(tree: Path, sglang_archive: Path) -> None:
         ("absent.times(2, 3)", "incomplete"),
     ],
 )
-def test_verify_takes_what_a_stand_in_refuses_for_no_answer(
-    toy: Toy, product: str, verdict: str
-) -> None:
+def test_what_a_stand_in_refuses_is_no_answer(toy: Toy, product: str, verdict: str) -> None:
     base = f"import absent\n{AREA}"
     toy.write("src/toy/area.py", base)
     git(toy.upstream, "commit", "-qam", "It needs more")
