@@ -43,7 +43,6 @@ def show(browser: webdriver.Chrome, page: Path, width: int, scheme: Scheme) -> N
 
 
 def picture(browser: webdriver.Chrome, selector: str) -> bytes:
-    """Return an element of the page as PNG."""
     box = browser.execute_script(
         "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
         "return {x: box.x + scrollX - 3, y: box.y + scrollY - 3, width: box.width + 6,"

@@ -59,7 +59,6 @@ timeout = 300
 
 
 def build_table(**more: str) -> str:
-    """Return the `[[build]]` of the toy, with keys replaced or added."""
     keys = {
         "name": '"area"',
         "way": '"extension"',

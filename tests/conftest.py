@@ -87,7 +87,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all workers of the session have."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -151,7 +150,6 @@ def _nothing_leaks(
 
 
 def until(holds: Callable[[], bool], seconds: float = 60) -> bool:
-    """Wait for something, and say whether it came."""
     deadline = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -160,15 +158,12 @@ def until(holds: Callable[[], bool], seconds: float = 60) -> bool:
 
 @dataclass
 class Ran:
-    """How a run of the program ended."""
-
     code: int
     out: str
     err: str
 
     @property
     def output(self) -> str:
-        """Both streams."""
         return self.out + self.err
 
     def json(self) -> dict[str, JsonValue]:
@@ -177,7 +172,6 @@ class Ran:
         return document
 
     def report(self, patch: int = 0) -> PatchReport:
-        """Return what `verify --json` said of a patch."""
         return VerifyReport.model_validate_json(self.out).patches[patch]
 
     def stages(self, patch: int = 0) -> dict[str, StageResult]:
@@ -210,7 +204,6 @@ class Program:
     def __call__(
         self, *args: str | Path, cwd: Path | None = None, stdin: bytes = b"", **env: str
     ) -> Ran:
-        """Call the command line in this process."""
         with contextlib.chdir(cwd or self.cwd), _process(args, {**self.env, **env}, stdin) as ran:
             try:
                 main()
@@ -376,7 +369,6 @@ def _toolchain(shared: Path, target: str) -> Toolchain | Lack:
 
 @pytest.fixture(scope="session")
 def clang(shared: Path) -> Toolchain:
-    """This machine's compiler for AMD GPUs."""
     return needed(_toolchain(shared, "gfx942"))
 
 

@@ -34,7 +34,6 @@ HEAD = (
 
 
 def machine() -> Machine:
-    """Return this machine, said to have the GPU."""
     gpu = Gpu(vendor="amd", target=TARGET, name="none", driver="6.1")
     return this_machine().model_copy(update={"gpus": (gpu,)})
 
@@ -93,8 +92,6 @@ def gpu_job(toy: Toy, text: str, preflights: Preflights, more: str = "") -> Iter
 
 
 def folders(root: Path) -> Callable[[], Path]:
-    """Return what makes a new folder each time."""
-
     def fresh() -> Path:
         folder = root / str(len(list(root.iterdir())))
         folder.mkdir()

@@ -73,14 +73,12 @@ CROWDED = LONG.replace(
 
 
 def put_kernel(toy: Toy, source: str, header: str = HEADER) -> None:
-    """Give the upstream a kernel, and move its tag to that."""
     with_sources(toy, {"csrc/scale.hip": source, "csrc/include/scale.h": header})
 
 
 def entry(
     expect: str = "pass-to-pass", more: str = "", targets: tuple[str, ...] = ("gfx942",)
 ) -> str:
-    """Return the table of one compile."""
     listed = ", ".join(f'"{target}"' for target in targets)
     return (
         '[[compile]]\nname = "scale"\nsource = "csrc/scale.hip"\ninclude = ["csrc/include"]\n'
@@ -89,7 +87,6 @@ def entry(
 
 
 def put_change(toy: Toy, before: str, after: str, stated: str) -> None:
-    """Put a patch that turns one kernel into another into the queue."""
     put_kernel(toy, before)
     # The Python file makes the patch one even where the kernel stays as it is.
     patch = toy.format_patch({"csrc/scale.hip": after, "src/toy/area.py": FIXED})
@@ -108,12 +105,10 @@ def needed(found: Toolchain | Lack) -> Toolchain:
 
 
 def calls(using: Toolchain) -> str:
-    """Return the line of a shell script that becomes a compiler."""
     return f'exec {shlex.join(using.argv)} "$@"'
 
 
 def program_file(path: Path, text: str) -> Path:
-    """Write a program that is a shell script."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)

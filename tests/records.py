@@ -66,7 +66,6 @@ def made_up(
 
 
 def stated_of(patch: Patch, stage: str, label: str) -> Facts:
-    """Return the record of what the patch states of an entry."""
     spec = patch.spec
     entries: dict[str, tuple[Stated, ...]] = {
         "reproduce": spec.checks,
@@ -134,7 +133,6 @@ def facts_of(
 
 
 def two_sides(stage: str, *, seconds: float = 0.0, red: str = "", amiss: bool = False) -> Facts:
-    """Return the record of a stage that looks at both trees."""
     if stage == "bench":
         log = {"command": "", "log_sha256": "", "log_tail": ""}
         return {**FACTS["bench"], "base": log, "patched": log}

@@ -16,8 +16,6 @@ from tests.toy import Toy, git
 
 @dataclass
 class Seen:
-    """What the watcher is told."""
-
     started: list[str] = field(default_factory=list)
     ended: list[StageResult] = field(default_factory=list)
 

@@ -99,14 +99,12 @@ def test_a_test_that_release_and_patch_both_change_is_merged(toy: Toy) -> None:
 
 
 NAMED = """\
-import os
-from pathlib import Path
-
-TREE = Path(os.environ["CONTRIBBOT_TREE"])
+import os, pathlib
 
 
 def test_named():
-    assert "width * height" in (TREE / os.environ["CHECK_FILE"]).read_text(), "a sum"
+    path = pathlib.Path(os.environ["CONTRIBBOT_TREE"], os.environ["CHECK_FILE"])
+    assert "width * height" in path.read_text(), "a sum"
 """
 
 
@@ -202,22 +200,19 @@ def test_superseded_is_what_every_entry_passes_without(said: set[Says], verdict:
 
 
 CRASHES_ONCE = """\
-import os
-import pathlib
+import os, pathlib
 
 
 def test_area():
     mark = pathlib.Path(os.environ["CHECK_MARK"])
-    if not mark.exists():
-        mark.touch()
-        os.abort()
+    mark.exists() or mark.touch() or os.abort()
 """
 
 
 @pytest.mark.parametrize("crashes", ["once", "always"])
 @pytest.mark.usefixtures("unsandboxed")
 def test_a_crash_is_believed_when_it_comes_back(toy: Toy, tmp_path: Path, crashes: str) -> None:
-    text = CRASHES_ONCE if crashes == "once" else CRASHES_ONCE.replace("mark.touch()", "pass")
+    text = CRASHES_ONCE if crashes == "once" else CRASHES_ONCE.replace("mark.touch()", "None")
     named = f'env = {{ CHECK_MARK = "{tmp_path / "mark"}" }}'
     toy.put_patch(checks=one_check(more=named), check_files={"test_red.py": text})
     toy.put_queue(["area"])

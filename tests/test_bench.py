@@ -53,12 +53,9 @@ def cases():
 
 @dataclass
 class Sides:
-    """Two trees with a bench file, in folders."""
-
     root: Path
 
     def put(self, body: str, *, base: str = "", patched: str = "") -> None:
-        """Write the bench file, and what the module `tree` says on either side."""
         for name, text in (("base", base), ("patched", patched)):
             for folder in ("tree", "checks", "home"):
                 (self.root / name / folder).mkdir(parents=True, exist_ok=True)
@@ -67,7 +64,6 @@ class Sides:
             (self.root / name / "checks/bench_it.py").write_text(HEAD + textwrap.dedent(body))
 
     def run(self, run: str, before: str = "", **sides: str) -> None:
-        """Write a bench file with one case, whose work is an expression."""
         self.put(
             f"{before}\ndef cases():\n    yield bench.Case('it', tuple, lambda: {run})", **sides
         )

@@ -38,7 +38,6 @@ def entry(at_least: float, more: str = "") -> str:
 
 
 def put(toy: Toy, at_least: float, *, slower: bool = False, more: str = "") -> Path:
-    """Write a patch that fixes the area, and makes `square` a lot more work or not."""
     fixed = FIXED.replace("return side * side", f"{LOOP}\n    return area") if slower else FIXED
     folder = toy.put_patch(
         patch=toy.format_patch({"src/toy/area.py": fixed}),

@@ -20,7 +20,7 @@ from tests.buildtoy import (
     products,
     put_kernel_patch,
 )
-from tests.conftest import Program, dig, once
+from tests.conftest import Program, dig
 from tests.hiptoy import program_file
 from tests.toy import PASS_TO_PASS, Toy
 
@@ -32,26 +32,6 @@ file = "test_same.py"
 expect = "pass-to-pass"
 """
 BROKEN = KERNEL.replace("width + height;", "width + heigth;")
-
-
-@pytest.fixture(scope="session")
-def built(shared: Path) -> Path:
-    """The products of the base and of the patched tree, built once; copy them."""
-    return once(shared / "built", make_products)
-
-
-def make_products(folder: Path) -> Path:
-    toy = Toy(folder / "toy")
-    put_kernel_patch(toy)
-    cache = toy.root.parent / "cache"
-    assert Program(toy.queue)("verify", "area", CONTRIBBOT_CACHE=str(cache)).code == 0
-    assert len(products(toy)) == 2
-    return cache / "builds"
-
-
-@pytest.fixture
-def products_there(built: Path, tmp_path: Path) -> None:
-    shutil.copytree(built, tmp_path / "cache/builds")
 
 
 @pytest.mark.slow
@@ -82,7 +62,6 @@ def test_a_kernel_goes_from_red_to_green_through_torch(toy: Toy, program: Progra
     assert program("evidence", "check").code == 0
 
 
-@pytest.mark.usefixtures("products_there")
 def test_an_unchanged_build_is_not_repeated(toy: Toy, program: Program) -> None:
     # No check runs: each would be judged anew with the build, four times.
     put_kernel_patch(toy, checks="")

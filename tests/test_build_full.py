@@ -157,7 +157,6 @@ def test_no_command_outlives_contribbot(toy: Toy, program: Program, how: signal.
 
 
 def written(folder: Path) -> list[int]:
-    """Return the process ids that commands have written down."""
     files = [path for path in folder.iterdir() if path.suffix != ".part"]
     return [int(pid) for path in files for pid in path.read_text(encoding="utf-8").split()]
 

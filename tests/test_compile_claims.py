@@ -88,7 +88,6 @@ def compiled(clang: Toolchain, text: str, target: str = "gfx942") -> Compiled:
 
 
 def stated(**more: object) -> Compile:
-    """Return an entry that expects a pass on both trees."""
     return Compile.model_validate(
         {"name": "k", "source": "kernel.hip", "expect": "pass-to-pass", **more}
     )
@@ -127,11 +126,11 @@ def test_code_that_cannot_be_read_back_shows_nothing(clang: Toolchain, text: str
     assert f"{clang.name} cannot read the code back: " in result.missing
 
 
-RED = {"expect": "fail-to-pass", "reason": "cuda_fp8"}
+RED: dict[str, object] = {"expect": "fail-to-pass", "reason": "cuda_fp8"}
 NAMED = {"instructions": {"gfx942": ["v_cvt_pk_fp8_f32"]}}
-HELD = {"instructions": {"gfx942": ["s_endpgm"]}}
+HELD: dict[str, object] = {"instructions": {"gfx942": ["s_endpgm"]}}
 ROOT = {"instructions": {"gfx942": ["v_sqrt_f32"]}}
-FEWER = {"fewer_instructions": ["gfx942"]}
+FEWER: dict[str, object] = {"fewer_instructions": ["gfx942"]}
 MORE = {"expect": "fail-to-pass", "reason": "^more instructions", **FEWER}
 SPILLS = {"no_spills": True}
 NO_KERNEL = {"kernels": "^scales"}

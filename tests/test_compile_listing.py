@@ -55,7 +55,6 @@ def listing_of(clang: Toolchain, folder: Path, text: str, target: str) -> str:
 
 
 def read(clang: Toolchain, folder: Path, text: str, target: str) -> Listing:
-    """Read a listing with the object that it becomes."""
     listing_read = Compiler(clang, target, folder, 60, str, "").read(text.encode()).listing
     assert listing_read is not None
     return listing_read
@@ -122,13 +121,11 @@ def test_classes_of_instructions(kind: str, mnemonics: str) -> None:
 
 
 def kernel(symbol: str, title: str, instructions: int = 10, spills: int = 0) -> KernelListing:
-    """Return a kernel with plain numbers."""
     numbers = Numbers(8, 0, 16, 0, 0, spills, 64, 8, 40, instructions)
     return KernelListing(symbol=symbol, title=title, numbers=numbers, mnemonics={})
 
 
 def shown(base: Sequence[KernelListing], patched: Sequence[KernelListing]) -> list[str]:
-    """Return what a person is shown of two sides."""
     table = {"rows": merged(pair_kernels(base, patched))}
     return [*lines_of(listing_blocks(seen("compile", "gfx942", label="scale", table=table)))]
 

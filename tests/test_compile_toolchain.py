@@ -61,7 +61,6 @@ CDNA4 = "gfx90a gfx942 gfx950"
 
 
 def clang(file: Path, version: str, targets: str = "gfx90a gfx942") -> Path:
-    """Write a compiler that answers as clang does, and compiles nothing."""
     listed = "\\n".join(f"\\t{name}" for name in targets.split())
     return program_file(file, f"printf 'clang version {version}\\n{listed}\\n' >&2")
 
@@ -77,7 +76,6 @@ def pips(env: pytest.MonkeyPatch, root: Path, headers: str = "22") -> Path:
 
 
 def rocm(root: Path, version: int, targets: str = "gfx90a gfx942") -> Path:
-    """Lay out a folder as ROCm does."""
     header = root / "include/hip/hip_version.h"
     header.parent.mkdir(parents=True)
     header.write_text(f"#define HIP_VERSION_MAJOR {version}\n#define HIP_VERSION_MINOR 1\n")
@@ -87,7 +85,6 @@ def rocm(root: Path, version: int, targets: str = "gfx90a gfx942") -> Path:
 
 
 def chosen(target: str = "gfx942") -> str:
-    """Return the name of the compiler for a target, or why there is none."""
     compiler = hip_toolchain(target)
     name = str(compiler) if isinstance(compiler, Lack) else compiler.name
     assert "\n" not in name

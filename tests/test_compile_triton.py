@@ -67,7 +67,6 @@ def put(
     toy: Toy, before: str, after: str, *, expect: str = "pass-to-pass", more: str = "",
     targets: tuple[str, ...] = ("gfx942",),
 ) -> None:  # fmt: skip
-    """Put a patch that turns one kernel into another into the queue."""
     with_sources(toy, {"src/toy/kernel.py": before})
     patch = toy.format_patch({"src/toy/kernel.py": after, "src/toy/area.py": FIXED})
     stated = STATED.format(

@@ -34,7 +34,6 @@ SCHEMA = Path(__file__).parent.parent / "contribbot/schemas/evidence-v2.json"
 
 @pytest.fixture
 def record(toy: Toy, program: Program) -> Path:
-    """The record of a proved patch."""
     toy.put_patch()
     toy.put_queue(["area"])
     ran = program("verify", "area")
@@ -259,7 +258,6 @@ DESCRIBED = "the pin or the upstream's description has changed since"
 
 
 def replaced(path: str, old: str, new: str) -> Callable[[Toy], object]:
-    """Return what changes a text of the queue."""
     return lambda toy: toy.put(path, (toy.queue / path).read_text().replace(old, new))
 
 
@@ -296,14 +294,12 @@ OWN, OUTER = "own", "outer"
 
 
 def at(value: JsonValue, *path: str | int) -> Json:
-    """Return a table inside a document."""
     found = dig(value, *path)
     assert isinstance(found, dict)
     return found
 
 
 def forged(content: bytes, *edits: Edit) -> bytes:
-    """Change a record and seal it again."""
     document: Json = json.loads(content)
     kept = dig(document, "predicate", "contribbot", "stages")
     assert isinstance(kept, list)
@@ -370,7 +366,6 @@ FORGERIES: dict[str, list[Edit]] = {
 
 @pytest.fixture(scope="module")
 def proved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The record of a proof, in its queue."""
     toy = Toy(tmp_path_factory.mktemp("proved"))
     toy.put_patch()
     toy.put_queue(["area"])
@@ -379,7 +374,6 @@ def proved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judged(path: Path, content: bytes, queue: Queue) -> Record:
-    """Judge a record with another content."""
     before = path.read_bytes()
     path.write_bytes(content)
     try:

@@ -92,14 +92,12 @@ def patch(toy: Toy, changes: dict[str, str], hipify: str = "") -> None:
 
 
 def verified(program: Program) -> StageResult:
-    """Return what the stage said of the only patch."""
     ran = program("verify", "area", "--json")
     assert "Traceback" not in ran.err
     return ran.stages()["hipify"]
 
 
 def stated(reason: str, sources: str = "") -> str:
-    """Return the table of a fail-to-pass step."""
     return f"expect = \"fail-to-pass\"\nreason = '{reason}'\nsources = [{sources}]"
 
 
@@ -241,16 +239,10 @@ def test_it_is_remembered_until_something_changes(toy: Toy, program: Program) ->
     assert seen.reason.startswith(both)
 
 
-@pytest.fixture
-def queue(tmp_path: Path) -> Path:
-    """A copy of this project's queue, with nothing remembered."""
-    shutil.copytree(ROOT / "patches", tmp_path / "queue/patches")
-    return tmp_path / "queue"
-
-
 @pytest.mark.slow
-def test_vllms_patch_is_proved(queue: Path) -> None:
-    program = Program(queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
+def test_vllms_patch_is_proved(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "patches", tmp_path / "queue/patches")
+    program = Program(tmp_path / "queue", {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
     ran = program("verify", "patches/hipify-path", "--json")
     assert ran.code == 0, ran.err
     assert (ran.report().verdict, ran.report().open) == (Verdict.PROVED, ())

@@ -43,13 +43,11 @@ REASON = "AssertionError: assert 5 == 6"
 
 
 def red(message: str = REASON, kind: RunFailure | None = None) -> CheckRun:
-    """Return a run whose only test failed."""
     failure = FailedTest(ONE, "call", message, kind)
     return CheckRun(failed=[failure], status=1)
 
 
 def green(*tests: str, **more: list[str] | int) -> CheckRun:
-    """Return a run in which all passed."""
     run = CheckRun(passed=list(tests or [ONE]), status=0)
     for name, value in more.items():
         setattr(run, name, value)
@@ -57,7 +55,6 @@ def green(*tests: str, **more: list[str] | int) -> CheckRun:
 
 
 def ended(kind: RunFailure, *, seconds: float = 1.0) -> CheckRun:
-    """Return a run that shows nothing as a whole."""
     return CheckRun(kind=kind, detail=str(kind), seconds=seconds, limit=120.0)
 
 
@@ -216,7 +213,6 @@ def test_what_is_said_of_it(base: CheckRun, patched: CheckRun, said: str) -> Non
 
 
 def reported(folder: Path, output: bytes, *events: dict[str, object], code: int = 1) -> CheckRun:
-    """Return what becomes of a report in a folder, and of what was written."""
     report = folder / "report.jsonl"
     report.write_text("".join(f"{json.dumps(event)}\n" for event in events))
     done = process.Supervised(
@@ -230,7 +226,6 @@ SKIPPED: dict[str, object] = {"ended": [ONE, "skipped"]}
 
 
 def failed(when: str, message: str = "fixture 'x' not found") -> dict[str, object]:
-    """Return the line of a test that fails."""
     return {"ended": [ONE, "failed"], "failed": {"test": ONE, "when": when, "message": message}}
 
 

@@ -38,12 +38,10 @@ def softmaxes(dtype: torch.dtype, scale: float = 1.0) -> tuple[Tensor, Tensor]:
 
 
 def judged(actual: object, usual: Tensor, exact: Tensor, limits: Limits = LIMITS) -> OutputRecord:
-    """Judge on the CPU."""
     return compare(actual, reference=exact, same_precision=usual, limits=limits, device=CPU)
 
 
 def spoiled(tensor: Tensor, *places: tuple[int, ...], value: float) -> Tensor:
-    """Return a tensor with other values in some places."""
     other = tensor.clone()
     for place in places:
         other[place] = value
@@ -201,6 +199,7 @@ ROWS = torch.linspace(-1, 1, 64).repeat(4, 1) * torch.tensor([[1e4], [1.0], [1.0
 #: Plain code errs by 5 in the large row, so that 10 is allowed, and by 1e-6 in the others.
 ROUGH = ROWS + torch.tensor([[5.0], [1e-6], [1e-6], [0.0]])
 OFFSET = ROWS + torch.tensor([[0.0], [0.0], [50.0], [0.0]])
+ROUGH_OFFSET, NO_ROW = ROUGH + OFFSET - ROWS, ROWS * torch.tensor([[1], [0], [1], [1]])
 UNEVEN = torch.linspace(1, 2, 99)
 CODES = torch.tensor([[100] * 8, [0, 1] * 4])
 
@@ -209,22 +208,10 @@ CODES = torch.tensor([[100] * 8, [0, 1] * 4])
     ("actual", "usual", "exact", "floor", "words"),
     [
         (ROWS.clone(), ROUGH, ROWS, 1e-6, ""),
-        (
-            ROWS * torch.tensor([[1], [0], [1], [1]]),
-            ROUGH,
-            ROWS,
-            1e-6,
-            "64 elements from (1, 0) on err by",
-        ),
+        (NO_ROW, ROUGH, ROWS, 1e-6, "64 elements from (1, 0) on err by"),
         # Memory that nobody wrote is no row of zeros.
         (spoiled(ROWS, (2,), value=1e-30), ROUGH, ROWS, 1e-6, "64 elements from (2, 0) on err by"),
-        (
-            spoiled(OFFSET, (2,), value=50.0),
-            ROUGH + OFFSET - ROWS,
-            OFFSET,
-            1e-6,
-            "64 elements from (2, 0) on err by",
-        ),
+        (spoiled(OFFSET, (2,), value=50.0), ROUGH_OFFSET, OFFSET, 1e-6, "from (2, 0) on err by"),
         # Plain code gets these rows no better.
         (spoiled(ROWS, (2,), value=0.0), spoiled(ROUGH, (2,), value=0.0), ROWS, 1e-6, ""),
         # Two values next to each other are no constant.
@@ -484,7 +471,6 @@ def test_limits_come_from_the_variable_or_the_patch_beside_the_checks(tmp_path: 
 
 
 def drawing(cell: Cell, seed: int = 0) -> Draw:
-    """Return a draw of a cell."""
     return Draw(cell, seed, device=CPU, limits=lambda: LIMITS, findings=Findings(cell))
 
 
@@ -526,12 +512,10 @@ Body = Callable[[Draw, Tensor, ModuleType], object]
 
 
 def soft(x: Tensor) -> Tensor:
-    """Return what is right."""
     return torch.softmax(x, dim=-1)
 
 
 def exactly(draw: Draw, x: Tensor, actual: object, name: str = "y") -> None:
-    """Judge a result by references of this file."""
     draw.judge(name, actual, reference=soft(x.double()), same_precision=soft(x))
 
 

@@ -47,7 +47,6 @@ REASON = "^AssertionError: float(16|32) [x0-9]+ seed [012]: area: max abs error 
 
 
 def entry(*, expect: str = "fail-to-pass", reason: str = REASON, more: str = "") -> str:
-    """Return the table of one entry."""
     stated = f"reason = '{reason}'\n" if reason else ""
     return (
         f'[[numerics]]\nname = "grid"\nfile = "test_grid.py"\nexpect = "{expect}"\n{stated}'
@@ -56,7 +55,6 @@ def entry(*, expect: str = "fail-to-pass", reason: str = REASON, more: str = "")
 
 
 def ran(toy: Toy, program: Program, check: str, stated: str, **changes: str) -> StageResult:
-    """Verify a patch with one entry; return what the stage made of it."""
     patch = toy.format_patch({"src/toy/area.py": changes.get("fixed", FIXED)})
     toy.put_patch(patch=patch, checks=stated, check_files={"test_grid.py": check})
     toy.put_queue(["area"])
@@ -203,7 +201,6 @@ NUMERICS = Numerics.model_validate(
 
 
 def cell(number: int, ratio: float | None = 1.0, failed: str = "", **other: object) -> CellRecord:
-    """Return a cell with one result."""
     output = OutputRecord.model_validate(
         {
             "name": "y", "kind": "error", "dtype": "float16", "shape": (4,), "elements": 4,
@@ -221,25 +218,21 @@ def cell(number: int, ratio: float | None = 1.0, failed: str = "", **other: obje
 
 
 def digests(inputs: str = "a", references: str = "b", seed: int = 0) -> Digests:
-    """Return what a result is judged by."""
     return Digests(seed=seed, result="y", inputs=inputs, references=references)
 
 
 def run(*cells: CellRecord) -> CheckRun:
-    """Return a run in which all tests passed but those of the cells that failed."""
     bad = [FailedTest(cell.test, "call", f"E: {cell.failed}") for cell in cells if cell.failed]
     passed = [cell.test for cell in cells if not cell.failed]
     return CheckRun(passed=passed, failed=bad, cells=list(cells), status=bool(bad))
 
 
 def judged(base: CheckRun, patched: CheckRun) -> tuple[Outcome, str]:
-    """Return the outcome, and what is said of it."""
     judgement = judge_cells(NUMERICS, base, patched)
     return judgement.outcome, sentence(judgement)
 
 
 def altered(record: CellRecord, **changes: object) -> CellRecord:
-    """Return a cell with other fields."""
     return record.model_copy(update=changes)
 
 

@@ -42,7 +42,6 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \u202e{{ 7 * 7 
 
 @pytest.fixture(scope="module")
 def real(shared: Path) -> Path:
-    """The report of this repository's own queue."""
     return once(shared / "report", make_report)
 
 
@@ -89,7 +88,6 @@ def test_the_same_queue_gives_the_same_bytes(real: Path, program: Program, tmp_p
 
 @pytest.fixture
 def proved(toy: Toy, program: Program, outcome_cache: None) -> Path:
-    """The record of the toy's patch."""
     del outcome_cache
     toy.put_patch()
     toy.put_queue(["area"])
@@ -270,8 +268,6 @@ def test_failures_come_first(proved: Path, toy: Toy, program: Program) -> None:
 
 
 class Elements(HTMLParser):
-    """What a browser would make of a page."""
-
     def __init__(self, page: str) -> None:
         super().__init__()
         self.found: set[str] = set()
@@ -382,7 +378,6 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 
 
 def pages(real: Path) -> list[Path]:
-    """Return the first page, and each patch's."""
     found = sorted(real.rglob("*.html"))
     assert len(found) == PATCHES + 1
     return found

@@ -25,7 +25,6 @@ def bubblewrap() -> None:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Give a port of this machine on which something listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 

@@ -6,7 +6,6 @@ import functools
 import os
 import subprocess
 import tempfile
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +97,6 @@ def upstream() -> dict[str, bytes]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return the files of a folder."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
@@ -129,11 +127,9 @@ class Toy:
 
     def write(self, path: str, content: str | bytes) -> None:
         """Write a file of the upstream's work tree."""
-        target = self.upstream / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content.encode() if isinstance(content, str) else content)
+        self.put(self.upstream / path, content)
 
-    def put(self, path: str, content: str | bytes) -> Path:
+    def put(self, path: str | Path, content: str | bytes) -> Path:
         """Write a file of the queue."""
         target = self.queue / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +137,6 @@ class Toy:
         return target
 
     def put_queue(self, order: list[str], *, commit: str | None = None) -> None:
-        """Write queue.toml with one pin, the upstream's tag v1.0."""
         names = ", ".join(f'"{name}"' for name in order)
         self.put(
             "patches/queue.toml",
@@ -204,26 +199,15 @@ class Toy:
         return self.queue / "patches" / name
 
 
-CHECKS = textwrap.dedent(
-    """
-    [[checks]]
-    name = "red"
-    file = "test_red.py"
-    expect = "fail-to-pass"
-    reason = "^AssertionError: assert 5 == "
-
-    [[checks]]
-    name = "same"
-    file = "test_same.py"
-    expect = "pass-to-pass"
-    """
-)
-
-
 def one_check(expect: str = "fail-to-pass", reason: str = "AssertionError", more: str = "") -> str:
-    """Return the table of one check."""
     stated = f'reason = "{reason}"\n' if reason else ""
     return f'[[checks]]\nname = "red"\nfile = "test_red.py"\nexpect = "{expect}"\n{stated}{more}\n'
+
+
+CHECKS = (
+    one_check(reason="^AssertionError: assert 5 == ")
+    + '[[checks]]\nname = "same"\nfile = "test_same.py"\nexpect = "pass-to-pass"\n'
+)
 
 
 def record(queue: Queue, *patches: Patch, why: str) -> int | None:
