@@ -60,35 +60,22 @@ timeout = 300
 
 def build_table(**more: str) -> str:
     keys = {
-        "name": '"area"',
-        "way": '"extension"',
-        "sources": '["csrc/area.cpp"]',
-        "include": '["csrc"]',
-        "targets": '["cpu"]',
-        **more,
-    }
+        "name": '"area"', "way": '"extension"', "sources": '["csrc/area.cpp"]',
+        "include": '["csrc"]', "targets": '["cpu"]', **more,
+    }  # fmt: skip
     return "[[build]]\n" + "".join(f"{key} = {value}\n" for key, value in keys.items() if value)
 
 
 def with_sources(toy: Toy, sources: Mapping[str, str | bytes]) -> None:
     """Add files to the toy upstream, and pin the commit that has them."""
-    for path, content in sources.items():
-        toy.write(path, content)
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "--allow-empty", "-m", "Sources")
+    toy.commit = toy.change(sources, "Sources")
     git(toy.upstream, "tag", "-f", "v1.0")
-    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
 
 
 def put_kernel_patch(
-    toy: Toy,
-    *,
-    build: str | None = None,
-    checks: str = CHECK,
-    change: dict[str, str | bytes] | None = None,
-    base: str = KERNEL,
-    check_files: dict[str, str] | None = None,
-) -> None:
+    toy: Toy, *, build: str | None = None, checks: str = CHECK, base: str = KERNEL,
+    change: dict[str, str | bytes] | None = None, check_files: dict[str, str] | None = None,
+) -> None:  # fmt: skip
     """Put the patch `area`, which changes one C++ source, alone into the queue."""
     with_sources(toy, {"csrc/area.cpp": base, "csrc/area.h": HEADER})
     changed = change or {"csrc/area.cpp": FIXED_KERNEL}

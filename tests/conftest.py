@@ -132,14 +132,7 @@ def _nothing_leaks(
     monkeypatch.setenv("MPLCONFIGDIR", str(_session_cache))
     # No test cuts the power; what kills processes starts programs, which do sync.
     monkeypatch.setattr(os, "fsync", lambda _file: None)
-    for name in (
-        "CI",
-        "COLUMNS",
-        "GITHUB_ACTIONS",
-        "GITHUB_TOKEN",
-        "NO_COLOR",
-        "XDG_CACHE_HOME",
-    ):
+    for name in ("CI", "COLUMNS", "GITHUB_ACTIONS", "GITHUB_TOKEN", "NO_COLOR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
     yield
@@ -375,12 +368,9 @@ def clang(shared: Path) -> Toolchain:
 @pytest.fixture(scope="session")
 def sglang_pin() -> Pin:
     source = SdistSource(
-        kind="sdist",
-        distribution="sglang",
-        version="0.5.10.post1",
+        kind="sdist", distribution="sglang", version="0.5.10.post1", root="python",
         sha256="01f7adfe7cde85b238fb0e1bae4b31d494e19d1471cf35ff3c5489a02f9d2263",
-        root="python",
-    )
+    )  # fmt: skip
     return Pin(upstream="sglang", tag="v0.5.10.post1", sources=(source,))
 
 

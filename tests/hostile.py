@@ -7,11 +7,9 @@ import subprocess
 from pathlib import Path
 
 CONFIG = """\
-[user]
-    name = Grace Example
+[user] name = Grace Example
     email = grace@example.com
-[core]
-    autocrlf = true
+[core] autocrlf = true
     eol = crlf
     safecrlf = true
     fileMode = false
@@ -24,14 +22,10 @@ CONFIG = """\
     excludesFile = {home}/ignored
     whitespace = tab-in-indent
     fsmonitor = {home}/hooks/pre-commit
-[commit]
-    gpgSign = true
-[tag]
-    gpgSign = true
-[gpg]
-    program = false
-[diff]
-    noprefix = true
+[commit] gpgSign = true
+[tag] gpgSign = true
+[gpg] program = false
+[diff] noprefix = true
     mnemonicPrefix = true
     renames = copies
     external = false
@@ -42,8 +36,7 @@ CONFIG = """\
     wsErrorHighlight = all
     submodule = log
     suppressBlankEmpty = true
-[format]
-    signOff = true
+[format] signOff = true
     suffix = .txt
     attach = attached
     numbered = true
@@ -53,43 +46,32 @@ CONFIG = """\
     useAutoBase = true
     coverLetter = true
     filenameMaxLength = 20
-[apply]
-    whitespace = fix
+[apply] whitespace = fix
     ignoreWhitespace = change
-[i18n]
-    commitEncoding = ISO-8859-1
+[i18n] commitEncoding = ISO-8859-1
     logOutputEncoding = ISO-8859-1
-[log]
-    showSignature = true
+[log] showSignature = true
     date = relative
     mailmap = true
     decorate = full
-[submodule]
-    recurse = true
-[init]
-    defaultBranch = trunk
+[submodule] recurse = true
+[init] defaultBranch = trunk
     templateDir = {home}/template
-[rebase]
-    autoSquash = true
+[rebase] autoSquash = true
     autoStash = true
     updateRefs = true
     backend = apply
-[merge]
-    conflictStyle = zdiff3
+[merge] conflictStyle = zdiff3
     ff = only
     renames = false
     directoryRenames = true
-[rerere]
-    enabled = false
+[rerere] enabled = false
     autoUpdate = false
-[color]
-    ui = always
-[status]
-    short = true
+[color] ui = always
+[status] short = true
     branch = true
     showUntrackedFiles = no
-[gc]
-    auto = 1
+[gc] auto = 1
 """
 
 

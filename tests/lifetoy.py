@@ -11,6 +11,7 @@ from contribbot.git.pins import Silent
 from contribbot.git.pins.sources import provide
 from contribbot.git.repository import open_store
 from contribbot.queue.load import Queue, load_queue
+from tests.buildtoy import with_sources
 from tests.conftest import Program, Ran
 from tests.toy import FIXED, GIT_ENV, Toy, git
 
@@ -29,10 +30,7 @@ def awkward(toy: Toy) -> None:
     toy.write("no-newline", "end")
     toy.write("empty", "")
     (toy.upstream / "link").symlink_to("README")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "-m", "Awkward files")
-    git(toy.upstream, "tag", "-f", "v1.0")
-    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    with_sources(toy, {})
     toy.put_queue([])
 
 

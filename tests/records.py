@@ -25,14 +25,9 @@ NONE, OTHER = "0" * 40, "1" * 40
 
 
 def made_up(
-    queue: Queue,
-    name: str,
-    machine: Machine,
-    *,
-    outcomes: Mapping[str, Outcome],
-    seconds: float,
-    commit: str,
-) -> Statement:
+    queue: Queue, name: str, machine: Machine, *,
+    outcomes: Mapping[str, Outcome], seconds: float, commit: str,
+) -> Statement:  # fmt: skip
     """Return a record in which all that the machine has the hardware for has passed."""
     patch, now = queue.patch(name), datetime.now(UTC)
     details = Details(
@@ -46,14 +41,9 @@ def made_up(
     for stage, label, where in units_of(patch):
         here = stage == "compile" or where in machine.targets
         outcome = outcomes.get(stage) or (Outcome.PASSED if here else Outcome.UNAVAILABLE)
-        row: Facts = {
-            "stage": stage,
-            "target": where,
-            "label": label,
-            "outcome": outcome,
-            "reason": f"{label}: made up" if label else "made up",
-            "seconds": seconds,
-        }
+        reason = f"{label}: made up" if label else "made up"
+        row: Facts = {"stage": stage, "target": where, "label": label, "outcome": outcome,
+                      "reason": reason, "seconds": seconds}  # fmt: skip
         if outcome is not Outcome.UNAVAILABLE:
             reds = [
                 check.reason for check in patch.spec.checks if check.name == label and check.reason
@@ -68,11 +58,9 @@ def made_up(
 def stated_of(patch: Patch, stage: str, label: str) -> Facts:
     spec = patch.spec
     entries: dict[str, tuple[Stated, ...]] = {
-        "reproduce": spec.checks,
-        "numerics": spec.numerics,
-        "compile": spec.compile,
+        "reproduce": spec.checks, "numerics": spec.numerics, "compile": spec.compile,
         "build": spec.build,
-    }
+    }  # fmt: skip
     if stage not in {*entries, "hipify", "emulate"}:
         return {}
     found = [entry for entry in entries.get(stage, ()) if getattr(entry, "name", "") == label]
@@ -154,15 +142,9 @@ def two_sides(stage: str, *, seconds: float = 0.0, red: str = "", amiss: bool = 
 
 
 def seen(
-    stage: str,
-    target: str = "cpu",
-    outcome: Outcome = Outcome.PASSED,
-    *,
-    label: str = "",
-    reason: str = "",
-    red: str = "",
-    **details: object,
-) -> StageResult:
+    stage: str, target: str = "cpu", outcome: Outcome = Outcome.PASSED, *,
+    label: str = "", reason: str = "", red: str = "", **details: object,
+) -> StageResult:  # fmt: skip
     """Return an outcome of a stage that looks at both trees."""
     stated: Facts = {"expect": "fail-to-pass" if red else "pass-to-pass", "stated_reason": red}
     made = two_sides(stage, red=red) | ({} if stage == "bench" else stated) | details

@@ -46,28 +46,17 @@ class Watch:
 
 def release(toy: Toy, changes: dict[str, str | None], tag: str = "v2.0") -> Pin:
     """Make a later release of the upstream; None deletes a file."""
-    for path, content in changes.items():
-        if content is None:
-            (toy.upstream / path).unlink()
-        else:
-            toy.write(path, content)
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "--allow-empty", "-m", f"Toy {tag}")
+    commit = toy.change(changes, f"Toy {tag}")
     git(toy.upstream, "tag", tag)
-    commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
     source = GitSource(kind="git", remote=toy.upstream.as_uri())
     return Pin(upstream="toy", tag=tag, commit=commit, sources=(source,))
 
 
 def told(
-    toy: Toy,
-    pin: Pin,
-    *below: str,
-    name: str = "area",
-    seen: Seen | None = None,
-    force: bool = False,
-) -> Behaviour:
+    toy: Toy, pin: Pin, *below: str,
+    name: str = "area", seen: Seen | None = None, force: bool = False,
+) -> Behaviour:  # fmt: skip
     queue = load_queue(toy.queue)
     watch = (seen or Seen()).watch()
     asks = [Ask(name, pin, below)]

@@ -32,15 +32,8 @@ def apply(store: Store, base: str, tmp_path: Path, *patches: bytes) -> Series:
 
 def moved(toy: Toy, store: Store, changes: dict[str, str | None]) -> str:
     """Return a commit of the store in which the toy's files have other contents, or are gone."""
-    for path, content in changes.items():
-        if content is None:
-            (toy.upstream / path).unlink()
-        else:
-            toy.write(path, content)
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-qm", "Move on")
+    commit = toy.change(changes, "Move on")
     store.git("fetch", "-q", str(toy.upstream), "+main:refs/heads/moved")
-    commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
     return commit
 

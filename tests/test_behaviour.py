@@ -14,6 +14,7 @@ from contribbot.verify.one_tree import Ask, behaviours
 from contribbot.verify.pipeline import Options
 from tests.buildtoy import with_sources
 from tests.releases import Seen, release, says, told
+from tests.test_verify import put
 from tests.toy import AREA, CHECKS, FAIL_TO_PASS, FIXED, Toy, one_check
 
 HALF = AREA.replace("return width + height", "return width * height if width > 1 else 5")
@@ -87,13 +88,7 @@ def test_a_test_that_release_and_patch_both_change_is_merged(toy: Toy) -> None:
         AREA_PY: FIXED,
         "tests/test_area.py": "# Areas.\n\n\n\n\n\n# The end.\n# Rectangles.\n",
     }
-    toy.put_patch(
-        patch=toy.format_patch(changes),
-        files=tuple(changes),
-        checks=one_check(reason="no test"),
-        check_files={"test_red.py": BOTH},
-    )
-    toy.put_queue(["area"])
+    put(toy, BOTH, reason="no test", change=changes)
     pin = release(toy, {"tests/test_area.py": "# Areas. # Both\n\n\n\n\n\n# The end.\n"})
     assert says(told(toy, pin)) == {"check red": "passes"}
 
@@ -120,8 +115,7 @@ def test_named():
 )
 def test_a_file_that_a_check_names_is_followed(toy: Toy, now: str | None, said: str) -> None:
     named = 'env = { CHECK_FILE = "src/toy/area.py" }'
-    toy.put_patch(checks=one_check(reason="a sum", more=named), check_files={"test_red.py": NAMED})
-    toy.put_queue(["area"])
+    put(toy, NAMED, reason="a sum", more=named)
     text = FIXED if now != "src/toy/flat/area.py" else FIXED + "".join(
         f"\n\ndef shape_{number}(side):\n    return {number} * side\n" for number in range(8)
     )  # fmt: skip
@@ -214,8 +208,7 @@ def test_area():
 def test_a_crash_is_believed_when_it_comes_back(toy: Toy, tmp_path: Path, crashes: str) -> None:
     text = CRASHES_ONCE if crashes == "once" else CRASHES_ONCE.replace("mark.touch()", "None")
     named = f'env = {{ CHECK_MARK = "{tmp_path / "mark"}" }}'
-    toy.put_patch(checks=one_check(more=named), check_files={"test_red.py": text})
-    toy.put_queue(["area"])
+    put(toy, text, more=named)
     pin = release(toy, {})
     again = Seen()
     answer = told(toy, pin)

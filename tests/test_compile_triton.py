@@ -133,13 +133,11 @@ def test_how_a_kernel_fails_on_the_base(
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (
-            ("", ', in_ptr = "*bf16:16", n = "i32", BLOCK = "constexpr"'),
-            "_scale: the signature has no type for in_ptr, n; `contribbot check NAME` prints",
-        ),
+        (("", ', in_ptr = "*bf16:16", n = "i32", BLOCK = "constexpr"'),
+         "_scale: the signature has no type for in_ptr, n; `contribbot check NAME` prints"),
         (("@triton.jit\ndef _scale", "def _scale"), "_scale is no function under triton.jit"),
     ],
-)
+)  # fmt: skip
 def test_what_is_stated_of_a_kernel_that_does_not_fit_it_is_said(
     toy: Toy, program: Program, wrong: tuple[str, str], said: str
 ) -> None:

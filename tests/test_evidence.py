@@ -26,7 +26,8 @@ from tests.buildtoy import with_sources
 from tests.conftest import Program, dig
 from tests.contribute.tracked import tracked_queue
 from tests.sources.conftest import record_hash
-from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
+from tests.test_verify import put
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git
 
 pytestmark = pytest.mark.usefixtures("outcome_cache")
 SCHEMA = Path(__file__).parent.parent / "contribbot/schemas/evidence-v2.json"
@@ -82,30 +83,6 @@ def test_a_fresh_record(record: Path, program: Program) -> None:
     path = record.parents[2] / "patches/area/patch.toml"
     path.write_text(path.read_text().replace("Areas are sums.", "Areas were sums."))
     assert check(program)[:2] == (0, "fresh")
-
-
-def test_the_run_and_the_container_of_a_record_are_shown(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    told = {
-        "GITHUB_RUN_ID": "123", "GITHUB_RUN_ATTEMPT": "2", "CONTRIBBOT_JOB": "gfx942-rocm7.1-1",
-        "GITHUB_REPOSITORY": "example/queue", "GITHUB_SHA": "1" * 40,
-        "CONTRIBBOT_IMAGE": f"example.com/rocm@sha256:{'2' * 64}",
-        "CONTRIBBOT_CONTAINER_FLAGS": "--device /dev/kfd --group-add video",
-    }  # fmt: skip
-    program.env |= told
-    assert program("verify", "area").code == 0
-    rows = program("evidence", "show", "area").out.splitlines()
-    start = next(number for number, row in enumerate(rows) if row.startswith("  run "))
-    assert rows[start : start + 4] == [
-        "  run      job gfx942-rocm7.1-1 of example/queue run 123, attempt 2, as given to the job",
-        "           https://github.com/example/queue/actions/runs/123",
-        f"  in       example.com/rocm@sha256:{'2' * 64}, as given to the job",
-        "           with --device /dev/kfd --group-add video",
-    ]
-    # Pages of another GitHub are elsewhere.
-    shown = program("evidence", "show", "area", GITHUB_API_URL="https://git.example/api/v3").out
-    assert "           https://git.example/example/queue/actions/runs/123\n" in shown
 
 
 def test_a_moved_tag_makes_a_record_stale(area: Toy, program: Program) -> None:
@@ -204,8 +181,7 @@ def test_what_is_remembered_depends_on_the_packages_that_a_check_imports(
 
     site, all_of_them = tmp_path / "site", bool(more)
     text = IMPORTS.format(more=more) + FAIL_TO_PASS
-    toy.put_patch(checks=one_check(), check_files={"test_red.py": text})
-    toy.put_queue(["area"])
+    put(toy, text)
     install("toolbox", "1.0")
     monkeypatch.syspath_prepend(str(site))
     for package, version, cached in (
@@ -244,8 +220,7 @@ def test_a_record_names_no_folder_of_this_machine_nor_its_host(toy: Toy, program
         "    where = [tree, sys.prefix, os.getcwd(), home]\n"
         "    assert rectangle(2, 3) == 6, f'red at {where}'\n"
     )
-    toy.put_patch(checks=one_check(reason="red at"), check_files={"test_red.py": telling})
-    toy.put_queue(["area"])
+    put(toy, telling, reason="red at")
     assert program("verify", "area").code == 0
     (path,) = (toy.queue / "evidence/area").glob("*.json")
     text = path.read_text().replace(toy.upstream.as_uri(), "")

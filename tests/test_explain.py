@@ -111,14 +111,10 @@ def halves(terms: Array) -> Array:
 
 
 def softmax(
-    x: Array,
-    *,
-    power: bool = False,
-    inverse: bool = False,
-    store: Store = same,
+    x: Array, *, power: bool = False, inverse: bool = False, store: Store = same,
     total: Store = lambda e: chain(e.T),
     exp: Store = lambda x: np.exp(x.astype(np.float64)).astype(np.float32),
-) -> Array:
+) -> Array:  # fmt: skip
     shifted = x - x.max(1, keepdims=True)
     if power:
         scaled = shifted * np.float32(np.log2(np.e))

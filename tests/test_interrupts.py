@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.buildtoy import with_sources
 from tests.conftest import Program, until
 from tests.smalldisk import small_disk
 from tests.test_bench import assert_gone
-from tests.toy import Toy, git, one_check
+from tests.test_verify import put
+from tests.toy import Toy, one_check
 
 #: Slow enough to be met in the middle, and telling that it has started.
 SLOW = """\
@@ -32,11 +34,6 @@ def test_it():
 """
 SLEEP = "time.sleep(60)"
 NATIVE = "__import__('re').match(r'(a+)+$', 'a' * 60 + 'b')"
-
-
-def slow_queue(toy: Toy, wait: str = SLEEP) -> None:
-    toy.put_patch(checks=one_check(), check_files={"test_red.py": SLOW.format(wait=wait)})
-    toy.put_queue(["area"])
 
 
 def wait_for(runs: Path, *, started: int = 1) -> None:
@@ -61,7 +58,7 @@ def assert_dead(runs: Path) -> None:
 
 @pytest.mark.parametrize("number", [2, pytest.param(15, marks=pytest.mark.slow)])
 def test_ctrl_c(toy: Toy, program: Program, tmp_path: Path, number: int) -> None:
-    slow_queue(toy)
+    put(toy, SLOW.format(wait=SLEEP))
     running = program.start("verify", "area")
     wait_for(tmp_path / "cache/runs")
     running.send_signal(number)
@@ -80,7 +77,7 @@ def test_ctrl_c(toy: Toy, program: Program, tmp_path: Path, number: int) -> None
 def test_the_run_after_sigkill_cleans_up(
     toy: Toy, program: Program, tmp_path: Path, wait: str
 ) -> None:
-    slow_queue(toy, wait)
+    put(toy, SLOW.format(wait=wait))
     running = program.start("verify", "area", "--jobs", "2")
     wait_for(tmp_path / "cache/runs", started=2)
     running.kill()
@@ -164,11 +161,7 @@ def test_waiting_for_a_store_is_interrupted(toy: Toy, program: Program, tmp_path
 
 def test_a_full_disk(toy: Toy, program: Program, tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "size=400k") as small:
-        toy.write("big.bin", os.urandom(2**20))
-        git(toy.upstream, "add", "-A")
-        git(toy.upstream, "commit", "-qm", "Big")
-        git(toy.upstream, "tag", "-f", "v1.0")
-        toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+        with_sources(toy, {"big.bin": os.urandom(2**20)})
         toy.put_patch()
         toy.put_queue(["area"])
         ran = program("verify", "area", CONTRIBBOT_CACHE=str(small))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -188,26 +187,16 @@ def test_what_a_cause_stands_for() -> None:
     [
         (red(), green(), "1 test: fail on the base as stated, pass on the patched tree"),
         (green(ONE, TWO), green(), f"passes on the base, so it shows nothing: {ONE} (and 1 more)"),
-        (
-            red(kind=RunFailure.MISTAKE),
-            green(),
-            (
-                f"the check is broken on the base: {ONE}: {REASON}; if the tree raises "
-                "AssertionError and that is the bug, name AssertionError in `reason`"
-            ),
-        ),
-        (
-            red("E: 1"),
-            green(),
-            (
-                f"fails on the base for another reason than stated: {ONE}: E: 1; stated is "
-                f"{CHECK.reason} (if what is seen is the fault, correct `reason`, else the check)"
-            ),
-        ),
+        (red(kind=RunFailure.MISTAKE), green(), (
+            f"the check is broken on the base: {ONE}: {REASON}; if the tree raises "
+            "AssertionError and that is the bug, name AssertionError in `reason`")),
+        (red("E: 1"), green(), (
+            f"fails on the base for another reason than stated: {ONE}: E: 1; stated is "
+            f"{CHECK.reason} (if what is seen is the fault, correct `reason`, else the check)")),
         (red(), red("E: " + 400 * "x"), f"fails on the patched tree: {ONE}: E: {297 * 'x'}…"),
         (red(), ended(RunFailure.CRASHED), "on the patched tree: crashed"),
     ],
-)
+)  # fmt: skip
 def test_what_is_said_of_it(base: CheckRun, patched: CheckRun, said: str) -> None:
     assert sentence(judge_sides(CHECK, base, patched)) == said
 
@@ -261,13 +250,7 @@ def test_a_report(
 
 
 def test_a_report_beyond_all_measure_is_not_read(tmp_path: Path) -> None:
-    report = tmp_path / "report.jsonl"
-    report.touch()
-    os.truncate(report, 65 << 20)
-    done = process.Supervised(
-        0, timed_out=False, flooded=False, starved=False, output=b"", seconds=1
-    )
-    run = read_report(report, done, limit=60, scrub=Scrub(tmp_path, tmp_path))
+    run = reported(tmp_path, b"", {"text": "x" * (65 << 20)})
     assert (run.kind, run.detail) == (RunFailure.MEDDLED, "reported too much")
 
 

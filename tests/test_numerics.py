@@ -520,11 +520,9 @@ def exactly(draw: Draw, x: Tensor, actual: object, name: str = "y") -> None:
 
 
 def run(
-    body: Body,
-    tree: ModuleType,
-    imports: ImportWatch | None = None,
-    names: Mapping[str, object] | None = None,
-) -> Findings:
+    body: Body, tree: ModuleType,
+    imports: ImportWatch | None = None, names: Mapping[str, object] | None = None,
+) -> Findings:  # fmt: skip
     """Run a test's body as a grid does, with a tree to watch."""
     (cell,) = Grid({"dtype": [torch.float32]}).cells
     findings, watch = Findings(cell), TreeWatch([str(Path(str(tree.__file__)).parent)], imports)

@@ -38,11 +38,7 @@ class Move:
 
     def release(self, changes: dict[str, str]) -> str:
         """Return a commit of the store, as another release."""
-        for path, content in changes.items():
-            self.toy.write(path, content)
-        git(self.toy.upstream, "add", "-A")
-        git(self.toy.upstream, "commit", "-q", "--allow-empty", "-m", "Toy 2.0")
-        commit = git(self.toy.upstream, "rev-parse", "HEAD").decode().strip()
+        commit = self.toy.change(changes, "Toy 2.0")
         self.store.git("fetch", "-q", str(self.toy.upstream), f"HEAD:refs/heads/{commit}")
         git(self.toy.upstream, "reset", "-q", "--hard", self.toy.commit)
         return commit

@@ -115,6 +115,17 @@ def test_the_record_names_the_run_and_the_container(area: Toy, program: Program)
         "image": IMAGE, "flags": ["--device", "/dev/kfd", "--group-add", "video"],
     }  # fmt: skip
     assert program("evidence", "check").code == 0
+    rows = program("evidence", "show", "area").out.splitlines()
+    start = next(number for number, row in enumerate(rows) if row.startswith("  run "))
+    assert rows[start : start + 4] == [
+        "  run      job cpu-1 of example/queue run 42, attempt 2, as given to the job",
+        "           https://github.com/example/queue/actions/runs/42",
+        f"  in       {IMAGE}, as given to the job",
+        "           with --device /dev/kfd --group-add video",
+    ]
+    # Pages of another GitHub are elsewhere.
+    shown = program("evidence", "show", "area", GITHUB_API_URL="https://git.example/api/v3").out
+    assert "           https://git.example/example/queue/actions/runs/42\n" in shown
 
     ran = program("verify", "area", "--force", GITHUB_SHA="main")
     assert ran.code == 3

@@ -13,7 +13,8 @@ import pytest
 from contribbot import process
 from tests.conftest import Program, dig
 from tests.hiptoy import program_file
-from tests.toy import Toy, one_check
+from tests.test_verify import put
+from tests.toy import Toy
 
 
 @pytest.fixture
@@ -98,8 +99,7 @@ def test_a_record_says_that_its_checks_ran_in_a_sandbox(toy: Toy, program: Progr
         "    pathlib.Path('/tmp/contribbot-left').touch()\n"
         "    assert rectangle(2, 3) == 6\n"
     )
-    toy.put_patch(checks=one_check(), check_files={"test_red.py": text})
-    toy.put_queue(["area"])
+    put(toy, text)
     ran = program("verify", "area", "--json")
     assert ran.code == 0, ran.out
     assert dig(ran.stages()["reproduce red"].details, "sandbox") == "bubblewrap"

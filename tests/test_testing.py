@@ -15,9 +15,11 @@ import torch
 from contribbot import importing
 from contribbot.testing import StandInError, UnwrittenCheckError, answers, import_file, unwritten
 from contribbot.verify.pytest_plugin import why_broken
+from tests.buildtoy import with_sources
 from tests.conftest import Program
+from tests.test_verify import PATH, put
 from tests.tools import unpack
-from tests.toy import AREA, Toy, git, one_check
+from tests.toy import AREA, Toy
 
 CORE = """\
 import dataclasses
@@ -314,18 +316,9 @@ def test_sglangs_rmsnorm(tree: Path, sglang_archive: Path) -> None:
 )
 def test_what_a_stand_in_refuses_is_no_answer(toy: Toy, product: str, verdict: str) -> None:
     base = f"import absent\n{AREA}"
-    toy.write("src/toy/area.py", base)
-    git(toy.upstream, "commit", "-qam", "It needs more")
-    git(toy.upstream, "tag", "-f", "v1.0")
-    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
-    toy.put_patch(
-        patch=toy.format_patch({
-            "src/toy/area.py": base.replace("return width + height", f"return {product}")
-        }),
-        checks=one_check(reason="^AssertionError: assert 5 == 6"),
-        check_files={"test_red.py": CHECK},
-    )  # fmt: skip
-    toy.put_queue(["area"])
+    with_sources(toy, {PATH: base})
+    fixed = base.replace("return width + height", f"return {product}")
+    put(toy, CHECK, reason="^AssertionError: assert 5 == 6", change={PATH: fixed})
     ran = Program(toy.queue)("verify", "area", "--json")
     assert ran.report().verdict == verdict, ran.out
     if verdict == "incomplete":

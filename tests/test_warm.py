@@ -19,6 +19,7 @@ from contribbot.model.patch import PatchFile
 from contribbot.verify.job import RunLayout
 from contribbot.verify.pytest_run import CheckRun, run_check
 from contribbot.verify.warm import WarmProcesses
+from tests.conftest import until
 from tests.test_interrupts import at_work
 
 #: Stands for torch: tells which processes import it. No variable of a run is in a warmed process.
@@ -229,13 +230,6 @@ def test_what_dies_as_a_file_is_imported_is_told_as_ever(room: Room) -> None:
     assert room(FORKED).passed
 
 
-def alive(number: int) -> bool:
-    """Say whether a process is there, and no mere entry in its parent's table."""
-    with contextlib.suppress(OSError):
-        return " (zombie)" not in Path(f"/proc/{number}/status").read_text()
-    return False
-
-
 @pytest.mark.parametrize("end", ["pass", "os._exit(3)", "time.sleep(60)"])
 def test_what_a_fork_leaves_running_ends_with_it(room: Room, end: str) -> None:
     text = (
@@ -244,10 +238,7 @@ def test_what_a_fork_leaves_running_ends_with_it(room: Room, end: str) -> None:
         f"    {end}\n"
     )
     room(text, timeout=4)
-    deadline = time.monotonic() + 10
-    while at_work(room.folder / "runs") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert at_work(room.folder / "runs") == []
+    assert until(lambda: not at_work(room.folder / "runs"), 10)
 
 
 def test_who_ends_the_process_beside_a_fork_has_ended_the_fork(room: Room) -> None:

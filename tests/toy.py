@@ -145,23 +145,26 @@ class Toy:
             f'[[pins.sources]]\nkind = "git"\nremote = "{self.upstream.as_uri()}"\n',
         )
 
-    def format_patch(
-        self,
-        changes: Mapping[str, str | bytes | None],
-        subject: str = "Multiply the sides of a rectangle",
-        body: str = "Adding them is no area.",
-    ) -> bytes:
-        """Return a change of the upstream's main as a format-patch file; None: the file goes."""
-        key = (self.commit, tuple(changes.items()), subject, body)
-        if key in _PATCHES:
-            return _PATCHES[key]
+    def change(self, changes: Mapping[str, str | bytes | None], message: str) -> str:
+        """Commit a change of the upstream, and return the commit; None: the file goes."""
         for path, content in changes.items():
             if content is None:
                 (self.upstream / path).unlink()
             else:
                 self.write(path, content)
         git(self.upstream, "add", "-A")
-        git(self.upstream, "commit", "-q", "-m", f"{subject}\n\n{body}")
+        git(self.upstream, "commit", "-q", "--allow-empty", "-m", message)
+        return git(self.upstream, "rev-parse", "HEAD").decode().strip()
+
+    def format_patch(
+        self, changes: Mapping[str, str | bytes | None],
+        subject: str = "Multiply the sides of a rectangle", body: str = "Adding them is no area.",
+    ) -> bytes:  # fmt: skip
+        """Return a change of the upstream's main as a format-patch file; None: the file goes."""
+        key = (self.commit, tuple(changes.items()), subject, body)
+        if key in _PATCHES:
+            return _PATCHES[key]
+        self.change(changes, f"{subject}\n\n{body}")
         content = git(
             self.upstream, "format-patch", "-1", "--stdout", "--zero-commit", "--no-signature"
         )
@@ -170,15 +173,10 @@ class Toy:
         return content
 
     def put_patch(
-        self,
-        name: str = "area",
-        *,
-        patch: bytes | None = None,
-        files: tuple[str, ...] = ("src/toy/area.py",),
-        checks: str | None = None,
-        check_files: dict[str, str] | None = None,
-        extra: str = "",
-    ) -> Path:
+        self, name: str = "area", *, patch: bytes | None = None,
+        files: tuple[str, ...] = ("src/toy/area.py",), checks: str | None = None,
+        check_files: dict[str, str] | None = None, extra: str = "",
+    ) -> Path:  # fmt: skip
         """Write a patch of the queue; by default one that is right."""
         listed = ", ".join(f'"{path}"' for path in files)
         stated = checks if checks is not None else CHECKS
