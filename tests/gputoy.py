@@ -48,12 +48,7 @@ def flown(device: str, shared: Path) -> Preflight:
 
 
 class Counted(Preflights):
-    """Known-good kernels that ran: on the processor so often, then on a GPU that is not.
-
-    Args:
-        shared: The folder of the session.
-        fit: How often they run on the processor, where they pass.
-    """
+    """Known-good kernels that ran: on the processor so often, then on a GPU that is not."""
 
     def __init__(self, shared: Path, fit: int = 1000) -> None:
         super().__init__()

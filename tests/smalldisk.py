@@ -13,12 +13,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, options: str) -> Iterator[Path]:
-    """Give a folder that is a file system of its own, in memory; skip where none may be mounted.
-
-    Args:
-        folder: The folder; made here.
-        options: What mount is told, such as `size=2m` or `ro`.
-    """
+    """Give a folder that is a file system of its own, in memory; skip where none may be mounted."""
     mount = shutil.which("mount")
     if mount is None:
         pytest.skip("no mount here")

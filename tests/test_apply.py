@@ -43,10 +43,8 @@ def test_the_commit_is_the_one_that_git_am_makes(toy: Toy, store: Store, tmp_pat
         {"src/toy/area.py": FIXED}, subject="[AMD] Multiply: a title [with] brackets",
         body="Line one.\n\nSigned-off-by: Zoë Ωmega <z@example.com>",
     )  # fmt: skip
-
     ours = apply(store, toy.commit, tmp_path, patch).applied[0]
     assert apply(store, toy.commit, tmp_path, patch).commit == ours.commit
-
     git(toy.upstream, "am", "-q", "--keep-non-patch", stdin=patch)
     form = "--format=%T%n%an %ae %ad%n%B"
     theirs = git(toy.upstream, "log", "-1", form).decode()
@@ -54,9 +52,7 @@ def test_the_commit_is_the_one_that_git_am_makes(toy: Toy, store: Store, tmp_pat
     assert ours.subject == "[AMD] Multiply: a title [with] brackets"
 
 
-def test_an_offset_is_said_and_no_line_of_context_may_differ(
-    toy: Toy, store: Store, tmp_path: Path
-) -> None:
+def test_an_offset_is_said_and_context_fits_whole(toy: Toy, store: Store, tmp_path: Path) -> None:
     patch = toy.format_patch({"src/toy/area.py": FIXED})
     base = moved(toy, store, {"src/toy/area.py": "# one\n# two\n" + AREA})
     (applied,) = apply(store, base, tmp_path, patch).applied
@@ -81,9 +77,7 @@ BRANCH = """\
 TWICE = f"def one(x):\n{BRANCH}def two(x):\n{BRANCH}"
 
 
-def test_a_hunk_that_has_moved_fits_one_place_or_none(
-    toy: Toy, store: Store, tmp_path: Path
-) -> None:
+def test_a_moved_hunk_fits_one_place_or_none(toy: Toy, store: Store, tmp_path: Path) -> None:
     """The second of two functions that look alike is changed, and something comes before them."""
     toy.commit = moved(toy, store, {"two.py": TWICE})
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
@@ -107,9 +101,7 @@ def test_only_the_hunks_that_do_not_fit_are_named(toy: Toy, store: Store, tmp_pa
     both = long.replace("width + height", "width * height").replace("= 1", "= 2")
     patch = toy.format_patch({"src/toy/area.py": both})
     base = moved(toy, store, {"src/toy/area.py": long.replace("LAST = 1", "LAST = 7")})
-
     (conflict,) = apply(store, base, tmp_path, patch).conflicts
-
     assert conflict.hunk == 2
     assert "LAST = 7" in conflict.found
 
@@ -138,7 +130,7 @@ def test_conflicts_of_whole_files_and_odd_names(toy: Toy, store: Store, tmp_path
     assert (changed.path, changed.hunk, changed.found) == (odd, 1, ("three",))
 
 
-def test_renames_modes_symlinks_binaries_and_odd_bytes_arrive_as_they_are(
+def test_renames_modes_links_and_bytes_stay_as_they_are(
     toy: Toy, store: Store, tmp_path: Path
 ) -> None:
     toy.write("latin.txt", b"caf\xe9\n")

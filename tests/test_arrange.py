@@ -132,9 +132,7 @@ def test_versions_come_back(queue: Toy, program: Program) -> None:
     assert "restore of v1" in program("queue", "log", "area").out
 
 
-def test_a_version_on_which_a_patch_above_does_not_stand_is_refused(
-    toy: Toy, program: Program
-) -> None:
+def test_a_version_under_a_patch_that_clashes_is_refused(toy: Toy, program: Program) -> None:
     put_stack(toy)
     git(toy.queue, "init", "-q")
     halve(program)
@@ -174,9 +172,7 @@ def test_a_version_on_which_a_patch_above_does_not_stand_is_refused(
         ("undo area x", "not versions of a patch"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_written(
-    queue: Toy, program: Program, args: str, said: str
-) -> None:
+def test_what_is_refused_writes_nothing(queue: Toy, program: Program, args: str, said: str) -> None:
     before = snapshot(queue.queue)
     ran = program(*args.split())
     assert (ran.code, said in ran.err) == (2, True), ran.err

@@ -131,7 +131,6 @@ def test_bytes_a_second_of_copies(tmp_path: Path) -> None:
 
 def test_what_is_captured_is_measured_without_its_launches(tmp_path: Path) -> None:
     result, outcome, reason = run(tmp_path, "captured")
-
     assert outcome is Outcome.PASSED, reason
     (case,) = result.cases
     assert case.ratio is not None
@@ -142,7 +141,6 @@ def test_what_is_captured_is_measured_without_its_launches(tmp_path: Path) -> No
 
 def test_peak_memory_is_measured_without_the_inputs(tmp_path: Path) -> None:
     result, outcome, reason = run(tmp_path, "kept", memory=0.5)
-
     assert outcome is Outcome.PASSED, reason
     (case,) = result.cases
     assert (case.base.memory, case.patched.memory) == (2 * 2**28, 2**28)
@@ -158,7 +156,6 @@ def test_peak_memory_is_measured_without_the_inputs(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_on_the_device_is_the_trees(tmp_path: Path, case: str, said: str) -> None:
     result, outcome, reason = run(tmp_path, case)
-
     assert outcome is Outcome.FAILED
     assert reason.startswith(said)
     assert not result.cases[0].ratios

@@ -15,9 +15,7 @@ from tests.toy import FIXED, PASS_TO_PASS, Toy, one_check
 RED = "from toy.area import rectangle\n\n\ndef test_it():\n    assert rectangle(2, 3) == 6\n"
 
 
-def test_what_pytest_shows_then_the_stated_reason_beside_the_seen_one(
-    area: Toy, program: Program
-) -> None:
+def test_what_pytest_shows_then_the_reasons_side_by_side(area: Toy, program: Program) -> None:
     before = {path for path in area.queue.rglob("*") if ".contribbot" not in path.parts}
     ran = program("check", "area")
     assert (ran.code, ran.err) == (0, "")
@@ -93,9 +91,7 @@ def test_what_is_run(
          "ended early in test_red.py::test_it with exit status 3", 3),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_check(
-    toy: Toy, check: str, reason: str, said: str, code: int
-) -> None:
+def test_what_is_wrong_in_a_check(toy: Toy, check: str, reason: str, said: str, code: int) -> None:
     toy.put_patch(checks=one_check(reason=reason), check_files={"test_red.py": check})
     toy.put_queue(["area"])
     ran = contribbot(toy.queue, "check", "area")

@@ -86,9 +86,7 @@ def test_interrupted_it_leaves_nothing(toy: Toy, number: signal.Signals) -> None
     assert until(lambda: not left_of_it(toy)), left_of_it(toy)
 
 
-def test_a_command_that_ends_otherwise_ends_the_demo(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_fails_ends_the_demo(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     spoilt = shutil.copytree(demo._TOY, toy.root / "spoilt")
     (spoilt / "patch/checks/test_red.py").write_text("def test_nothing() -> None:\n    pass\n")
     monkeypatch.setattr(demo, "_TOY", spoilt)

@@ -33,6 +33,21 @@ pytestmark = pytest.mark.usefixtures("outcome_cache")
 SCHEMA = Path(__file__).parent.parent / "contribbot/schemas/evidence-v2.json"
 
 
+def install(site: Path, name: str, version: str, files: dict[str, bytes]) -> None:
+    """Install a release of a distribution in place of another."""
+    for info in site.glob(f"{name}-*.dist-info"):
+        shutil.rmtree(info)
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    for path, content in files.items():
+        (site / path).parent.mkdir(exist_ok=True)
+        (site / path).write_bytes(content)
+    rows = (f"{path},{record_hash(content)},9\n" for path, content in files.items())
+    (info / "RECORD").write_text("".join(rows))
+    (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    importlib.invalidate_caches()
+
+
 @pytest.fixture
 def record(toy: Toy, program: Program) -> Path:
     toy.put_patch()
@@ -109,25 +124,15 @@ def test_a_record_is_fresh_beside_another_build_of_the_same_wheel(
     toy.put("upstreams/toy.toml", 'name = "toy"\nrepository = "example/toy"\n')
     toy.put_queue(["area"])
     queue = toy.queue / "patches/queue.toml"
-    pin = queue.read_text().partition("commit =")[0] + (
+    queue.write_text(queue.read_text().partition("commit =")[0] + (
         '[[pins.sources]]\nkind = "installed"\ndistribution = "toy-dist"\nversion = "1.0"\n'
         'packages = ["toy"]\n'
-    )
-    queue.write_text(pin)
+    ))  # fmt: skip
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     for build in ("cpu", "cu130"):
-        shutil.rmtree(tmp_path / "site", ignore_errors=True)
-        info = tmp_path / f"site/toy_dist-1.0+{build}.dist-info"
-        files = {"toy/__init__.py": b"", "toy/area.py": AREA.encode(),
-                 "toy/version.py": build.encode()}  # fmt: skip
-        for path, content in files.items():
-            (tmp_path / "site" / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "site" / path).write_bytes(content)
-        info.mkdir()
-        (info / "METADATA").write_text(f"Name: toy-dist\nVersion: 1.0+{build}\n")
-        rows = (f"{path},{record_hash(content)},9\n" for path, content in files.items())
-        (info / "RECORD").write_text("".join(rows))
-        importlib.invalidate_caches()
+        install(tmp_path / "site", "toy_dist", f"1.0+{build}", {
+            "toy/__init__.py": b"", "toy/area.py": AREA.encode(), "toy/version.py": build.encode(),
+        })  # fmt: skip
         where = () if build == "cpu" else ("--evidence", str(tmp_path / "elsewhere"))
         assert program("verify", "area", *where).code == 0
         assert check(program)[:2] == (0, "fresh")
@@ -169,20 +174,10 @@ except ImportError:
 def test_what_is_remembered_depends_on_the_packages_that_a_check_imports(
     toy: Toy, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str
 ) -> None:
-    def install(name: str, version: str) -> None:
-        for info in site.glob(f"{name}-*.dist-info"):
-            shutil.rmtree(info)
-        info = site / f"{name}-{version}.dist-info"
-        info.mkdir(parents=True)
-        (site / f"{name}.py").touch()
-        (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
-        (info / "RECORD").write_text(f"{name}.py,,\n")
-        importlib.invalidate_caches()
-
     site, all_of_them = tmp_path / "site", bool(more)
     text = IMPORTS.format(more=more) + FAIL_TO_PASS
     put(toy, text)
-    install("toolbox", "1.0")
+    install(site, "toolbox", "1.0", {"toolbox.py": b""})
     monkeypatch.syspath_prepend(str(site))
     for package, version, cached in (
         ("toolbox", "1.0", False),
@@ -190,7 +185,7 @@ def test_what_is_remembered_depends_on_the_packages_that_a_check_imports(
         ("toolbox", "1.1", False),
         ("maybe", "1.0", False),
     ):
-        install(package, version)
+        install(site, package, version, {f"{package}.py": b""})
         owners.cache_clear()
         installed_digest.cache_clear()
         ran = program("verify", "area", "--json")
@@ -383,9 +378,9 @@ def test_another_contribbots_verdict_may_differ(proved: Path, edit: Edit, state:
 @pytest.mark.parametrize(("ahead", "state"), [(60, State.FRESH), (3600, State.TAMPERED)])
 def test_a_record_of_the_future_is_not_believed(proved: Path, ahead: int, state: State) -> None:
     queue, when = load_queue(proved.parents[2]), datetime.now(UTC) + timedelta(seconds=ahead)
-    last: list[Edit] = [(SAME, "seen", when.isoformat(timespec="seconds"))]
-    last.append((OWN, "finished", f"{when:%Y-%m-%dT%H:%M:%SZ}"))
-    record = judged(proved, forged(proved.read_bytes(), *last), queue)
+    seen: Edit = (SAME, "seen", when.isoformat(timespec="seconds"))
+    finished: Edit = (OWN, "finished", f"{when:%Y-%m-%dT%H:%M:%SZ}")
+    record = judged(proved, forged(proved.read_bytes(), seen, finished), queue)
     assert record.state is state
     said = f"dated in the future, {when:%Y-%m-%dT%H:%M:%S}+00:00: see to this clock and the one "
     said += "that it was made by, then contribbot verify --force area"

@@ -65,10 +65,8 @@ def test_the_verdict(
     toy: Toy, program: Program, case: Case, record_property: Callable[[str, object], None]
 ) -> None:
     put_case(toy, case)
-
     # One child at a time: which of two runs comes first decides nothing.
     ran = program("verify", "case", "--json", "--jobs", "1")
-
     told = "\n".join([ran.err, *(f"{name}: {row.reason}" for name, row in ran.stages().items())])
     verdict = str(ran.report().verdict)
     record_property("verdict", verdict)

@@ -90,7 +90,7 @@ def test_a_change_is_merged_onto_the_file_of_another_release(over: Toy, program:
         (False, "the Python package src is not installed"),
     ],
 )
-def test_what_is_installed_and_does_not_fit_is_unavailable(
+def test_what_does_not_fit_is_unavailable(
     over: Toy, program: Program, said: str, *, found: bool
 ) -> None:
     install(over, AREA.replace("width + height", "height + width"), release="1.0")

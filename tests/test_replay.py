@@ -70,9 +70,7 @@ def second(toy: Toy) -> bytes:
 
 def test_what_applies_is_carried_to_the_end(move: Move) -> None:
     base = move.release({AREA_FILE: "# two\n" + AREA})
-
     replay = move.to(base)
-
     assert replay[1] == ()
     assert git(replay[0], "log", "--format=%an %s").decode().splitlines() == [
         "Ada Example Say more", "Ada Example Multiply the sides of a rectangle",
@@ -87,9 +85,7 @@ def test_what_applies_is_carried_to_the_end(move: Move) -> None:
 
 def test_a_commit_that_the_base_has_is_skipped_and_said(move: Move) -> None:
     base = move.release({AREA_FILE: FIXED})
-
     replay = move.to(base)
-
     assert replay[1] == ()
     (file,) = resolved_files(move.queue, "area")
     assert b"Say more" in file.content
@@ -100,14 +96,12 @@ def test_what_was_given_up_by_hand_starts_again(move: Move, home: Path) -> None:
     base = move.release({AREA_FILE: LATER})
     replay = move.to(base)
     person(replay[0], "cherry-pick", "--abort", home=home)
-
     assert move.to(base) == replay
 
 
 def test_one_tree_a_patch(move: Move) -> None:
     base, other = move.release({AREA_FILE: LATER}), move.release({"README": "other\n"})
     move.to(base)
-
     with pytest.raises(UsageError, match="being carried to"):
         move.to(other)
     with pytest.raises(UsageError, match="is being carried to another base"):
@@ -129,6 +123,5 @@ def test_what_would_go_with_the_tree_is_asked_for(move: Move, home: Path, how: s
     else:
         (tree / AREA_FILE).write_text("mine\n")
         person(tree, "stash", home=home)
-
     with pytest.raises(UsageError, match=r"in no commit: (forgotten\.txt|what is stashed)$"):
         resolved_files(move.queue, "area")

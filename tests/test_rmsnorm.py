@@ -82,9 +82,7 @@ def test_a_patch_that_forgets_the_residual_is_refuted(queue: Path) -> None:
     assert line in text
     path.write_text(text.replace(line, line.replace("_to_aiter_layout(residual)", "residual")))
     program = Program(queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
-
     ran = program("verify", "rmsnorm")
-
     assert ran.code == 1
     assert "layout: fails on the patched tree" in ran.out
     assert "AiterContractError" in ran.out

@@ -149,35 +149,28 @@ FAULTS = {
     # Before the base, after it and after its second run; the patched run gave no reason to ask.
     "the patch mends it": Fault(FAULT_ON_BASE, "passed", flights=3),
     "nothing works after it": Fault(
-        FAULT_ON_BASE, "unavailable", "then a known-good kernel: torch ", "memory-fault", fit=1
-    ),
+        FAULT_ON_BASE, "unavailable", "then a known-good kernel: torch ", "memory-fault", fit=1),
     "the patch causes it": Fault(ABORTS_WHEN_PATCHED, "failed", DIED),
     "the patch breaks the GPU": Fault(
         ABORTS_WHEN_PATCHED, "unavailable",
-        "(memory-fault): on the patched tree: Memory access fault", "memory-fault", fit=1,
-    ),
+        "(memory-fault): on the patched tree: Memory access fault", "memory-fault", fit=1),
     # A base that fails is no yardstick for how long the patched tree may take, nor with how much.
     "a hang": Fault(HANGS_WHEN_PATCHED, "unavailable", "hung in", more="timeout = 8"),
     "a hang of the GPU": Fault(
-        HANGS_WHEN_PATCHED, "unavailable", "hung in", "gpu-hung", fit=1, more="timeout = 8"
-    ),
+        HANGS_WHEN_PATCHED, "unavailable", "hung in", "gpu-hung", fit=1, more="timeout = 8"),
     "words on the patched tree": Fault(pretends("not ON_BASE"), "failed", NO_GPU),
     "words on the base": Fault(pretends("ON_BASE"), "failed", NO_GPU),
     "a variable hides the GPU": Fault(
         "import os\n" + pretends("'HIP_VISIBLE_DEVICES' in os.environ"), "failed",
-        more='env = {HIP_VISIBLE_DEVICES = "-1"}',
-    ),
+        more='env = {HIP_VISIBLE_DEVICES = "-1"}'),
     # That the base wants more memory than there is, is what the patch states to mend.
     "memory as stated": Fault(pretends("ON_BASE", NO_MEMORY), "passed", reason="out of memory"),
     "memory on the base": Fault(
-        pretends("ON_BASE", NO_MEMORY), "unavailable", kind="out-of-memory"
-    ),
+        pretends("ON_BASE", NO_MEMORY), "unavailable", kind="out-of-memory"),
     "memory on the patched tree": Fault(
-        pretends("not ON_BASE", NO_MEMORY), "unavailable", kind="out-of-memory"
-    ),
+        pretends("not ON_BASE", NO_MEMORY), "unavailable", kind="out-of-memory"),
     "a GPU that is too small": Fault(
-        pretends("True", NO_MEMORY), "unavailable", kind="out-of-memory", reason="out of memory"
-    ),
+        pretends("True", NO_MEMORY), "unavailable", kind="out-of-memory", reason="out of memory"),
     "no torch to tell": Fault(ABORTS_WHEN_PATCHED, "unavailable", NOT_RUN, "memory-fault", fit=-1),
     # What goes wrong without such words counts as it does anywhere, and asks nobody.
     "no torch, an ordinary failure": Fault(WRONG_WHEN_PATCHED, "failed", fit=-1),

@@ -30,9 +30,7 @@ def break_gpu(toy: Toy, program: Program) -> None:
 
 
 @pytest.mark.slow
-def test_a_required_target_on_a_faulty_runner_is_the_machines_failure(
-    toy: Toy, program: Program
-) -> None:
+def test_a_faulty_runner_fails_as_a_machine(toy: Toy, program: Program) -> None:
     with_gpu_check(toy, "cuda")
     break_gpu(toy, program)
     ran = program("verify", "area", "--require", "cuda", "--json")

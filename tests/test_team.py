@@ -56,7 +56,7 @@ def change(program: Program, folder: Path, *commands: str, stdin: bytes = b"") -
     commit(folder)
 
 
-def test_two_people_add_fold_and_retire_and_git_needs_nobody(
+def test_two_people_add_fold_and_retire(
     toy: Toy, program: Program, clones: tuple[Path, Path]
 ) -> None:
     one, two = clones
@@ -79,7 +79,7 @@ def test_two_people_add_fold_and_retire_and_git_needs_nobody(
     assert program("queue", "export", cwd=one).out == program("queue", "export", cwd=two).out
 
 
-def test_two_orders_conflict_in_lines_that_are_named(
+def test_two_orders_conflict_in_lines(
     toy: Toy, program: Program, clones: tuple[Path, Path]
 ) -> None:
     one, two = clones
@@ -130,7 +130,7 @@ CONFLICT = b"<<<<<<< HEAD\n%s=======\n%s>>>>>>> theirs\n"
         ("history/area/journal.jsonl", "queue log area", "journal.jsonl:1: a merge conflict; keep"),
     ],
 )
-def test_a_merge_conflict_is_named_in_each_file(
+def test_a_merge_conflict_is_named(
     area: Toy, program: Program, path: str, command: str, said: str
 ) -> None:
     git(area.queue, "init", "-q")

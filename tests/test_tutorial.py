@@ -85,9 +85,7 @@ def test_every_line_of_the_tutorial(
 
 
 @pytest.mark.slow
-def test_every_line_of_the_page_of_a_triton_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_line_of_the_triton_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed(hip_toolchain("gfx942"))
     pins = load_queue(DOCS.parent).spec.pins
     (vllm,) = (pin.sources[0] for pin in pins if pin.tag == "v0.33.0")

@@ -350,9 +350,7 @@ def test_a_command_that_is_gone_names_its_replacement(place: Toy, name: str) -> 
 
 
 @pytest.mark.parametrize("name", [name for name, (module, _) in COMMANDS.items() if module])
-def test_a_wrong_option_of_every_command_is_json_where_that_is_asked_for(
-    place: Toy, name: str
-) -> None:
+def test_a_wrong_option_of_every_command_is_json_on_demand(place: Toy, name: str) -> None:
     ran = told(place, f"{name} --json --no-such-option")
     error = {"message": "no such option: --no-such-option", "exit_code": 2}
     assert ran.json() == {"error": error | {"hint": f"see `contribbot {name} -h`"}}

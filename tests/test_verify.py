@@ -29,13 +29,9 @@ TESTS = ["test_red.py::test_rectangle", "test_red.py::test_flat"]
 
 
 def put(
-    toy: Toy,
-    text: str,
-    *,
-    reason: str = "AssertionError",
-    more: str = "",
+    toy: Toy, text: str, *, reason: str = "AssertionError", more: str = "",
     change: dict[str, str | bytes] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Make a queue of one patch with one check."""
     change = change or {PATH: FIXED}
     toy.put_patch(
@@ -165,9 +161,7 @@ def test_a_check_cannot_tell_which_side_it_is_on(toy: Toy, program: Program) -> 
         "    names = sorted(os.environ), sorted(row.split('=')[0] for row in raw)\n"
         "    raise ValueError(repr((names, 'coverage' in sys.modules)))\n"
     ), reason="ValueError")  # fmt: skip
-
     details = program("verify", "area", "--json").stages()["reproduce red"].details
-
     sides = [dig(details, side, "failed", 0, "message") for side in ("base", "patched")]
     assert sides[0] == sides[1]
 
@@ -179,9 +173,7 @@ def test_a_check_that_writes_into_the_tree_proves_nothing(toy: Toy, program: Pro
         "    pathlib.Path(os.environ['CONTRIBBOT_TREE'], 'src/toy/area.py').write_text('')\n"
         "    assert rectangle(2, 3) == 6\n"
     ))  # fmt: skip
-
     ran = program("verify", "area")
-
     assert ran.code == 3
     said = "red: the check did not end well on the base: wrote into the tree: src/toy/area.py"
     assert said in ran.out
@@ -192,9 +184,7 @@ def test_one_invalid_patch_does_not_end_the_proof_of_another(area: Toy, program:
     whole = area.format_patch({PATH: FIXED})
     area.put_patch("broken", patch=re.sub(rb"@@ -(\d+),\d+ ", rb"@@ -\1,80 ", whole))
     area.put_queue(["area", "broken"])
-
     ran = program("verify", "--all", "--json")
-
     assert (ran.code, ran.report(0).verdict) == (2, "proved")
     reason = ran.stages(1)["apply"].reason
     assert "patches/broken/0001-change.patch: " in reason
@@ -219,9 +209,7 @@ def test_no_secret_reaches_a_check(toy: Toy, program: Program) -> None:
         "    assert rectangle(2, 3) == 6, 'red as stated'\n"
     ), reason="red as stated")  # fmt: skip
     program.env |= dict.fromkeys(("GITHUB_TOKEN", "AWS_KEY", "CUDA_KEY"), "SECRET")
-
     ran = program("verify", "area")
-
     assert ran.code == 0, ran.out
 
 
@@ -277,9 +265,7 @@ def test_a_patch_is_verified_on_top_of_what_it_depends_on(toy: Toy, program: Pro
 def test_a_conflict_shows_the_three_sides(area: Toy, program: Program) -> None:
     patch = area.queue / "patches/area/0001-change.patch"
     patch.write_text(patch.read_text().replace("-    return width + height", "-    return sum(x)"))
-
     ran = program("verify", "area")
-
     assert ran.code == 1
     assert "hunk 1 of src/toy/area.py does not apply to toy v1.0" in ran.out
     assert {

@@ -43,7 +43,7 @@ def test_the_first_change_records_what_was_there_before_too(changed: Toy) -> Non
     assert b"+    area = width * height" in first.files()[0].content
 
 
-def test_a_version_is_found_in_commits_of_the_queue_and_in_mailboxes_of_the_last_release(
+def test_a_version_is_found_in_commits_and_in_mailboxes(
     changed: Toy,
 ) -> None:
     queue = changed.queue
@@ -68,7 +68,6 @@ def test_diff_shows_what_changed_between_versions(changed: Toy, program: Program
     assert ran.out.startswith("area: v1 against v2\n1:  ")
     assert "-+    area = width * height" in ran.out
     assert "++    return width * height" in ran.out
-
     # Without numbers: the last version against the files.
     assert program("queue", "diff", "area").out == "area: v2 and files are the same\n"
     changed.put_patch()
@@ -133,9 +132,7 @@ def test_a_version_is_compared_on_what_it_stood_on(toy: Toy) -> None:
     assert " = 1: " in compared.range_diff
 
 
-def test_a_version_whose_release_left_the_queue_can_be_compared(
-    changed: Toy, tmp_path: Path
-) -> None:
+def test_a_version_of_a_release_that_left_is_compared(changed: Toy, tmp_path: Path) -> None:
     git(changed.upstream, "checkout", "-q", "main")
     changed.write("README", "toys\n")
     git(changed.upstream, "commit", "-qam", "Toy 2.0")
@@ -155,9 +152,7 @@ def test_a_version_whose_release_left_the_queue_can_be_compared(
     assert until(lambda: not any(path.is_dir() for path in runs.iterdir()))
 
 
-def test_versions_of_a_patch_that_left_the_queue_can_be_compared(
-    changed: Toy, program: Program
-) -> None:
+def test_versions_of_a_patch_that_left_are_compared(changed: Toy, program: Program) -> None:
     shutil.rmtree(changed.queue / "patches/area")
     changed.put_patch("other")
     changed.put_queue(["other"])

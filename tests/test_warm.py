@@ -156,9 +156,7 @@ def test_a_tree_with_a_torch_of_its_own_is_imported_in_the_sandbox_alone(room: R
     ],
     ids=["thread", "_exit", "SystemExit", "ImportError", "device"],
 )
-def test_no_run_is_forked_from_a_process_that_cannot_be_forked_safely(
-    room: Room, warmed: str, said: str
-) -> None:
+def test_no_run_is_forked_from_what_cannot_be_forked(room: Room, warmed: str, said: str) -> None:
     room.torch(warmed)
     for _ in range(2):
         run = room(FRESH)
@@ -185,9 +183,7 @@ def test_no_run_is_forked_from_a_process_that_cannot_be_forked_safely(
         ("[bytes(2**50)]", None, ""),
     ],
 )
-def test_a_fork_that_dies_dies_alone_and_is_told_as_ever(
-    room: Room, text: str, kind: RunFailure | None, said: str
-) -> None:
+def test_a_fork_dies_alone(room: Room, text: str, kind: RunFailure | None, said: str) -> None:
     head = "import ctypes, os, re, sys, time\nimport torch\n\n\ndef test_it():\n"
     run = room(f"{head}    {text}\n", timeout=4)
     assert run.kind is kind, run.detail
