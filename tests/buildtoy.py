@@ -79,13 +79,12 @@ def put_kernel_patch(
     """Put the patch `area`, which changes one C++ source, alone into the queue."""
     with_sources(toy, {"csrc/area.cpp": base, "csrc/area.h": HEADER})
     changed = change or {"csrc/area.cpp": FIXED_KERNEL}
-    toy.put_patch(
+    toy.put_area(
         patch=toy.format_patch(changed),
         files=tuple(changed),
         checks=(build_table() if build is None else build) + checks,
         check_files=check_files or {"test_red.py": LOADING},
     )
-    toy.put_queue(["area"])
 
 
 def products(toy: Toy) -> list[Path]:

@@ -285,8 +285,7 @@ def toy(tmp_path: Path) -> Toy:
 @pytest.fixture
 def area(toy: Toy) -> Toy:
     """The toy, with one patch in its queue: one that is right."""
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     return toy
 
 

@@ -65,8 +65,7 @@ class Counted(Preflights):
 def gpu_job(toy: Toy, text: str, preflights: Preflights, more: str = "") -> Iterator[Job]:
     """Put a patch with one check for the GPU, and give its verification, trees and all."""
     stated = one_check(reason="assert 5 == 6", more=f'requires = ["{TARGET}"]\n{more}')
-    toy.put_patch(checks=stated, check_files={"test_red.py": text})
-    toy.put_queue(["area"])
+    toy.put_area(checks=stated, check_files={"test_red.py": text})
     # The trees are made for real; the check itself waits for hardware there.
     applied = Program(toy.queue)("verify", "area", "--json").stages()["apply"].details
     with ThreadPoolExecutor(1) as pool, closing(WarmProcesses(toy.root / "warm")) as warm:

@@ -163,7 +163,7 @@ def test_a_release_that_cannot_be_had_is_unclear(area: Toy) -> None:
 
 def test_what_this_machine_lacks_decides_nothing(toy: Toy) -> None:
     gpu = one_check(more='requires = ["gfx999"]').replace('"red"', '"gpu"')
-    toy.put_patch(
+    toy.put_area(
         checks=CHECKS + gpu.replace("test_red.py", "test_gpu.py"),
         check_files={
             "test_red.py": FAIL_TO_PASS,
@@ -171,7 +171,6 @@ def test_what_this_machine_lacks_decides_nothing(toy: Toy) -> None:
             "test_gpu.py": FAIL_TO_PASS,
         },
     )
-    toy.put_queue(["area"])
     answer = told(toy, release(toy, {AREA_PY: FIXED}))
     assert says(answer) == {"check red": "passes", "check gpu": "cannot"}
     assert answer.why == "1 of 2 pass without the patch; 1 cannot run here"
@@ -223,8 +222,7 @@ def test_numerics_that_judge_nothing_say_nothing(toy: Toy) -> None:
         '[[numerics]]\nname = "grid"\nfile = "test_red.py"\nexpect = "fail-to-pass"\n'
         'reason = "AssertionError: assert 5"\nfudge = 1.0\nfloor = 1.0\nwhy = "It is a sum."\n'
     )
-    toy.put_patch(checks=table, check_files={"test_red.py": FAIL_TO_PASS})
-    toy.put_queue(["area"])
+    toy.put_area(checks=table, check_files={"test_red.py": FAIL_TO_PASS})
     fixed = told(toy, release(toy, {AREA_PY: FIXED}))
     same = told(toy, release(toy, {}, "v2.1"))
     assert says(fixed) == {"numerics grid": "other"}

@@ -39,13 +39,11 @@ def entry(at_least: float, more: str = "") -> str:
 
 def put(toy: Toy, at_least: float, *, slower: bool = False, more: str = "") -> Path:
     fixed = FIXED.replace("return side * side", f"{LOOP}\n    return area") if slower else FIXED
-    folder = toy.put_patch(
+    return toy.put_area(
         patch=toy.format_patch({"src/toy/area.py": fixed}),
         checks=entry(at_least, more),
         check_files={"test_red.py": FAIL_TO_PASS, "bench_area.py": BENCH},
     )
-    toy.put_queue(["area"])
-    return folder
 
 
 def test_a_patch_that_costs_nothing_has_figures(toy: Toy, program: Program) -> None:
@@ -134,12 +132,11 @@ def test_a_gain_proves_where_results_are_the_same(
 ) -> None:
     with_sources(toy, {"src/toy/area.py": SLOW})
     changed = SLOW.replace(f"{LOOP}\n    return area", fast)
-    toy.put_patch(
+    toy.put_area(
         patch=toy.format_patch({"src/toy/area.py": changed}),
         checks=entry(2).partition("\n\n")[2],
         check_files={"bench_area.py": LIST.partition("def cases")[0] + body if body else LIST},
     )
-    toy.put_queue(["area"])
     ran = program("verify", "area", "--json")
     assert ran.report().verdict == verdict, ran.err
     assert reason in ran.stages()["bench squares"].reason

@@ -58,13 +58,12 @@ def put_full(toy: Toy, recipe: dict[str, str] | None = None, env: str = "", **en
     table = f"[build]\n{keys}" + (f"[build.env]\n{env}" if env else "")
     toy.put("upstreams/toy.toml", toy.upstream_toml() + table)
     stated = {"name": '"whole"', "way": '"full"', "sources": "", "include": "", **entry}
-    toy.put_patch(
+    toy.put_area(
         patch=toy.format_patch({"csrc/area.cpp": FIXED_KERNEL}),
         files=("csrc/area.cpp",),
         checks=build_table(**stated) + CHECK,
         check_files={"test_red.py": LOADING},
     )
-    toy.put_queue(["area"])
 
 
 def test_checks_load_what_a_recipe_made_of_each_tree(toy: Toy, program: Program) -> None:

@@ -92,8 +92,7 @@ def test_what_is_run(
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_check(toy: Toy, check: str, reason: str, said: str, code: int) -> None:
-    toy.put_patch(checks=one_check(reason=reason), check_files={"test_red.py": check})
-    toy.put_queue(["area"])
+    toy.put_area(checks=one_check(reason=reason), check_files={"test_red.py": check})
     ran = contribbot(toy.queue, "check", "area")
     assert said in ran.out
     assert ("To record it" in ran.out) == (code == 0)

@@ -94,8 +94,7 @@ def test_no_traceback_without_debug(toy: Toy, program: Program) -> None:
 
 
 def test_debug_shows_the_commands_that_run(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     ran = program("--debug", "verify", "area")
     assert "contribbot.process: run: git" in ran.err
 
@@ -123,8 +122,7 @@ def test_a_cache_that_cannot_be_written(area: Toy, program: Program) -> None:
 
 
 def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
-    toy.put_patch(checks=one_check())
-    toy.put_queue(["area"])
+    toy.put_area(checks=one_check())
     ours = f"{sys.executable} -m contribbot"
     export = f"{ours} queue export area"
     for command in (f"{ours} queue list 0<&- 2>&-", f"{export} >&-", f"{export} | true"):
@@ -136,8 +134,7 @@ def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
 
 
 def test_what_nobody_foresaw_is_one_line(toy: Toy, program: Program) -> None:
-    folder = toy.put_patch()
-    toy.put_queue(["area"])
+    folder = toy.put_area()
     # A check file whose name no text can hold.
     Path(os.fsdecode(os.fsencode(folder / "checks") + b"/\xff.py")).write_text("x = 1\n")
     assert program("verify", "area").code == 0

@@ -53,8 +53,7 @@ def test_a_variable_that_hides_every_gpu_is_named(monkeypatch: pytest.MonkeyPatc
 
 def test_a_switch_that_nothing_reads_is_named(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = "import os\n\nFAST = os.environ.get('VLLM_TOY_FAST')\nALL = 'VLLM_TOY_ALL_'\n"
-    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": reads}))
-    toy.put_queue(["area"])
+    toy.put_area(patch=toy.format_patch({"src/toy/area.py": reads}))
     monkeypatch.setitem(diagnosis._PACKAGES, "toy", "vllm")
     names = ("VLLM_TOY_FAST", "VLLM_TOY_FASTER", "VLLM_TOY_ALL_OF_IT", "VLLM_OTHER", "AITER_TOY",
              "PYTORCH_CUDA_ALLOC_CONF", "HOME")  # fmt: skip
@@ -74,8 +73,7 @@ def test_a_switch_that_nothing_reads_is_named(toy: Toy, monkeypatch: pytest.Monk
 def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path: Path) -> None:
     assert program("doctor", "--queue", "nowhere", cwd=tmp_path).code == 2
     assert "patches" not in program("doctor", cwd=tmp_path).out
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     answer = program("doctor", "--json", PYTORCH_NVML_BASED_CUDA_CHEK="1")
     assert answer.code == 0, answer.err
     text = printed(DoctorReport.model_validate_json(answer.out))

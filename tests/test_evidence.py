@@ -50,8 +50,7 @@ def install(site: Path, name: str, version: str, files: dict[str, bytes]) -> Non
 
 @pytest.fixture
 def record(toy: Toy, program: Program) -> Path:
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     ran = program("verify", "area")
     assert ran.code == 0, ran.out
     (path,) = (toy.queue / "evidence/area").glob("*.json")
@@ -201,8 +200,7 @@ def test_a_queue_without_records_says_so(toy: Toy, program: Program) -> None:
     assert (ran.code, ran.out) == (0, "no records\n")
     document = program("evidence", "check", "--json").json()
     assert (document["records"], document["missing"]) == ([], [])
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     ran = program("evidence", "check")
     assert (ran.code, ran.out) == (1, "missing  area: no fresh record\n")
     assert "no record; make one with" in program("evidence", "show", "area").out
@@ -337,8 +335,7 @@ FORGERIES: dict[str, list[Edit]] = {
 @pytest.fixture(scope="module")
 def proved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toy = Toy(tmp_path_factory.mktemp("proved"))
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     assert Program(toy.queue)("verify", "area").code == 0
     return next((toy.queue / "evidence/area").glob("*.json"))
 
@@ -435,8 +432,7 @@ def test_foreign_records(record: Path, toy: Toy, program: Program) -> None:
 
 
 def test_a_repaired_patch_replaces_its_refuted_record(toy: Toy, program: Program) -> None:
-    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED.replace("*", "-")}))
-    toy.put_queue(["area"])
+    toy.put_area(patch=toy.format_patch({"src/toy/area.py": FIXED.replace("*", "-")}))
     assert program("verify", "area").code == 1
     (path,) = (toy.queue / "evidence/area").glob("*.json")
     predicate = json.loads(path.read_text())["predicate"]

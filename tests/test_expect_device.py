@@ -97,8 +97,7 @@ def test_red():
 @pytest.mark.slow
 def test_a_patch_can_state_that_its_path_falls_back_no_more(toy: Toy) -> None:
     reason = "^AssertionError: not all of it ran on meta:.*fallback aten::exp"
-    toy.put_patch(checks=one_check(reason=f"(?s){reason}"), check_files={"test_red.py": CHECK})
-    toy.put_queue(["area"])
+    toy.put_area(checks=one_check(reason=f"(?s){reason}"), check_files={"test_red.py": CHECK})
     ran = Program(toy.queue)("verify", "area", "--json")
     assert ran.code == 0, ran.out
     stage = ran.stages()["reproduce red"]

@@ -82,13 +82,12 @@ def grow(toy: Toy, files: dict[str, str], recipe: str = RECIPE) -> None:
 
 def patch(toy: Toy, changes: dict[str, str], hipify: str = "") -> None:
     """Make the queue hold one patch; `hipify` is the content of its table."""
-    toy.put_patch(
+    toy.put_area(
         patch=toy.format_patch({**changes}),
         files=tuple(changes),
         checks=f"[hipify]\n{hipify}\n",
         check_files={},
     )
-    toy.put_queue(["area"])
 
 
 def verified(program: Program) -> StageResult:
@@ -132,8 +131,7 @@ def test_a_script_that_is_mended_goes_from_red_to_green(toy: Toy, program: Progr
 def test_touched_sources_are_hipified_without_a_table(toy: Toy, program: Program) -> None:
     grow(toy, BASE)
     changes = {"csrc/k.cu": KERNEL + "int k2;\n", "csrc/nvidia.cu": "#include <cuda.h>\n"}
-    toy.put_patch(patch=toy.format_patch({**changes}), files=tuple(changes))
-    toy.put_queue(["area"])
+    toy.put_area(patch=toy.format_patch({**changes}), files=tuple(changes))
     seen = verified(program)
     # The other one is for CUDA alone.
     assert dig(seen.details, "patched", "outputs") == {"csrc/k.cu": "csrc/k.hip"}

@@ -93,8 +93,7 @@ def test_a_fetch_does_not_outlive_contribbot(toy: Toy, program: Program, tmp_pat
     marker, ssh = tmp_path / "marker", tmp_path / "ssh"
     ssh.write_text(f"#!/bin/sh\necho $$ > {marker}.new; mv {marker}.new {marker}; sleep 60\n")
     ssh.chmod(0o755)
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     queue = toy.queue / "patches/queue.toml"
     queue.write_text(queue.read_text().replace(toy.upstream.as_uri(), "ssh://localhost/toy"))
     program.env["GIT_SSH"] = str(ssh)
@@ -110,8 +109,7 @@ def test_deep_folders_are_cleaned_up(toy: Toy, program: Program, tmp_path: Path)
         "import os\n\n\ndef test_it():\n    os.chdir(os.environ['TMPDIR'])\n"
         "    for _ in range(1500):\n        os.mkdir('d')\n        os.chdir('d')\n"
     )
-    toy.put_patch(checks=one_check("pass-to-pass", ""), check_files={"test_red.py": digging})
-    toy.put_queue(["area"])
+    toy.put_area(checks=one_check("pass-to-pass", ""), check_files={"test_red.py": digging})
     checked = program("verify", "area", "--json").stages()["reproduce red"]
     assert checked.outcome == "passed"
     assert until(lambda: not list((tmp_path / "cache/runs").iterdir()))
@@ -139,8 +137,7 @@ def test_sigkill_at_random(area: Toy, program: Program, tmp_path: Path) -> None:
 
 
 def test_waiting_for_a_store_is_interrupted(toy: Toy, program: Program, tmp_path: Path) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     lock = tmp_path / "cache/stores/toy.git.lock"
     lock.parent.mkdir(parents=True)
     holder = subprocess.Popen(["flock", str(lock), "sleep", "60"], start_new_session=True)
@@ -162,8 +159,7 @@ def test_waiting_for_a_store_is_interrupted(toy: Toy, program: Program, tmp_path
 def test_a_full_disk(toy: Toy, program: Program, tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "size=400k") as small:
         with_sources(toy, {"big.bin": os.urandom(2**20)})
-        toy.put_patch()
-        toy.put_queue(["area"])
+        toy.put_area()
         ran = program("verify", "area", CONTRIBBOT_CACHE=str(small))
         assert ran.code == 3, ran.out
         assert "the disk is full" in ran.err + ran.out

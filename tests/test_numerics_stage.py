@@ -56,8 +56,7 @@ def entry(*, expect: str = "fail-to-pass", reason: str = REASON, more: str = "")
 
 def ran(toy: Toy, program: Program, check: str, stated: str, **changes: str) -> StageResult:
     patch = toy.format_patch({"src/toy/area.py": changes.get("fixed", FIXED)})
-    toy.put_patch(patch=patch, checks=stated, check_files={"test_grid.py": check})
-    toy.put_queue(["area"])
+    toy.put_area(patch=patch, checks=stated, check_files={"test_grid.py": check})
     return verified(program)
 
 

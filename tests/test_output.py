@@ -103,8 +103,7 @@ def test_patches_come_in_the_queues_order(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.usefixtures("outcome_cache")
 @pytest.mark.parametrize("columns", [80, 100])
 def test_nothing_is_wider_than_the_terminal(toy: Toy, program: Program, columns: int) -> None:
-    toy.put_patch(checks=one_check())
-    toy.put_queue(["area"])
+    toy.put_area(checks=one_check())
     for words in ("verify area", "show area", "status", "evidence show area", "queue list",
                   "queue log area", "gate area --offline"):  # fmt: skip
         ran = program(*words.split(), COLUMNS=str(columns))
@@ -159,8 +158,7 @@ def test_every_command_has_an_example_and_reads_as_people_write(program: Program
 
 
 def test_an_error_is_json_too(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     for words, code, message in (
         (["show", "nothing", "--json"], 2, "no such patch: nothing"),
         (["--json", "show", "nothing"], 2, "no such patch: nothing"),

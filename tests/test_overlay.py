@@ -34,8 +34,7 @@ def over(toy: Toy, program: Program) -> Toy:
     toy.put("upstreams/toy.toml", text)
     install(toy, AREA, release="1.0")
     program.env["PYTHONPATH"] = str(site(toy))
-    toy.put_patch(checks=one_check(reason="assert 5 == 6"), check_files={"test_red.py": CHECK})
-    toy.put_queue(["area"])
+    toy.put_area(checks=one_check(reason="assert 5 == 6"), check_files={"test_red.py": CHECK})
     return toy
 
 
@@ -106,7 +105,7 @@ def test_files_that_come_and_go_are_real_ones(over: Toy, program: Program) -> No
     (site(over) / "src/toy/old.py").write_text("SIDES = 3\n", encoding="utf-8")
     git(over.upstream, "mv", "src/toy/old.py", "src/toy/new.py")
     change = over.format_patch({"src/toy/new.py": "SIDES = 4\n"})
-    over.put_patch(
+    over.put_area(
         patch=change,
         files=("src/toy/new.py", "src/toy/old.py"),
         checks=one_check(reason="assert 3 == 4"),
@@ -116,6 +115,5 @@ def test_files_that_come_and_go_are_real_ones(over: Toy, program: Program) -> No
             "    assert importlib.import_module('src.toy.' + name).SIDES == 4\n"
         },
     )
-    over.put_queue(["area"])
     ran = program.process("verify", "area", "--json")
     assert ran.stages()["reproduce red"].outcome == "passed", ran.out

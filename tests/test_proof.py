@@ -35,7 +35,7 @@ def test_the_base_has_the_tests_that_the_patch_brings(
     toy: Toy, program: Program, path: str, check: str, *, verdict: str, said: str
 ) -> None:
     own = FAIL_TO_PASS.replace("== 6", "== 6, 'a sum'")
-    toy.put_patch(
+    toy.put_area(
         patch=toy.format_patch({PATH: FIXED, path: own}),
         files=(PATH, path),
         checks=one_check(reason="a sum" if verdict == "proved" else "no test") + SAME,
@@ -48,7 +48,6 @@ def test_the_base_has_the_tests_that_the_patch_brings(
             ),
         },
     )
-    toy.put_queue(["area"])
 
     ran = program("verify", "area", "--json")
 
@@ -79,8 +78,7 @@ def test_what_could_take_over_the_judge_is_refused(
         (toy.upstream / path).symlink_to(content)
     else:
         change[path] = content
-    toy.put_patch(patch=toy.format_patch(change), files=(PATH, "README", path), checks="")
-    toy.put_queue(["area"])
+    toy.put_area(patch=toy.format_patch(change), files=(PATH, "README", path), checks="")
     ran = program("verify", "area", "--json")
     style = ran.stages()["style"]
     assert (ran.report().verdict, style.outcome) == (
@@ -103,8 +101,7 @@ def test_a_reviewer_minds_crlf(toy: Toy, program: Program, *, before: bool) -> N
         return text.replace("\n", "\r\n").encode()
 
     with_sources(toy, {PATH: crlf(AREA) if before else AREA})
-    toy.put_patch(patch=toy.format_patch({PATH: crlf(FIXED)}), checks="")
-    toy.put_queue(["area"])
+    toy.put_area(patch=toy.format_patch({PATH: crlf(FIXED)}), checks="")
     ran = program("verify", "area", "--json")
     style = ran.stages()["style"]
     assert (style.outcome, bool(dig(style.details, "minded"))) == ("passed", not before), (

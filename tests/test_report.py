@@ -89,8 +89,7 @@ def test_the_same_queue_gives_the_same_bytes(real: Path, program: Program, tmp_p
 @pytest.fixture
 def proved(toy: Toy, program: Program, outcome_cache: None) -> Path:
     del outcome_cache
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     assert program("verify", "area").code == 0
     (path,) = (toy.queue / "evidence/area").glob("*.json")
     return path
@@ -285,7 +284,7 @@ class Elements(HTMLParser):
 
 def test_hostile_text_stays_text(toy: Toy, program: Program) -> None:
     said = HOSTILE.replace("\u202e", "")
-    toy.put_patch(
+    toy.put_area(
         checks=CHECKS.replace("^AssertionError: assert 5 == ", "^AssertionError: <script>"),
         check_files={
             "test_red.py": "from toy.area import rectangle\n\n\ndef test_red():\n"
@@ -293,7 +292,6 @@ def test_hostile_text_stays_text(toy: Toy, program: Program) -> None:
             "test_same.py": PASS_TO_PASS,
         },
     )  # fmt: skip
-    toy.put_queue(["area"])
     path = toy.queue / "patches/area/patch.toml"
     edit(path, "Multiply the sides", HOSTILE)
     edit(path, "Areas are sums.", f"{said} [a](javascript:alert(1)) ![b](https://example.com/x)")

@@ -17,8 +17,7 @@ from tests.toy import Toy, one_check
 
 
 def with_gpu_check(toy: Toy, target: str) -> None:
-    toy.put_patch(checks=one_check(reason="5 == 6", more=f'requires = ["{target}"]'))
-    toy.put_queue(["area"])
+    toy.put_area(checks=one_check(reason="5 == 6", more=f'requires = ["{target}"]'))
 
 
 def break_gpu(toy: Toy, program: Program) -> None:

@@ -115,7 +115,6 @@ def test_why_there_is_none_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unsandboxed")
 def test_without_a_sandbox_the_record_says_why(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     details = program("verify", "area", "--json").stages()["reproduce red"].details
     assert dig(details, "sandbox") == "CONTRIBBOT_SANDBOX=off"

@@ -34,13 +34,12 @@ def put(
 ) -> None:  # fmt: skip
     """Make a queue of one patch with one check."""
     change = change or {PATH: FIXED}
-    toy.put_patch(
+    toy.put_area(
         patch=toy.format_patch(change),
         files=tuple(change),
         checks=one_check(reason=reason, more=more),
         check_files={"test_red.py": text},
     )
-    toy.put_queue(["area"])
 
 
 def test_a_right_patch_is_proved(area: Toy, program: Program) -> None:
@@ -137,8 +136,7 @@ def test_the_output_of_a_bad_end_is_kept(toy: Toy, program: Program, name: str) 
         "import os, time\n\n\ndef test_it(capfd):\n  with capfd.disabled():\n"
         f"    print('last words', flush=True)\n    {body}\n"
     )
-    toy.put_patch(checks=one_check(**stated), check_files={"test_red.py": text})
-    toy.put_queue(["area"])
+    toy.put_area(checks=one_check(**stated), check_files={"test_red.py": text})
 
     ran = program("verify", "area", "--json")
 

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from contribbot.model.patch import Patch
 from contribbot.queue import history
@@ -101,6 +102,16 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
+class Parts(TypedDict, total=False):
+    """Parts of a patch that differ from one that is right."""
+
+    patch: bytes
+    files: tuple[str, ...]
+    checks: str
+    check_files: dict[str, str]
+    extra: str
+
+
 @dataclass
 class Toy:
     """A queue in a folder, with its upstream beside it."""
@@ -172,26 +183,27 @@ class Toy:
         _PATCHES[key] = content
         return content
 
-    def put_patch(
-        self, name: str = "area", *, patch: bytes | None = None,
-        files: tuple[str, ...] = ("src/toy/area.py",), checks: str | None = None,
-        check_files: dict[str, str] | None = None, extra: str = "",
-    ) -> Path:  # fmt: skip
+    def put_area(self, **parts: Unpack[Parts]) -> Path:
+        """Write the patch `area`, which the queue then holds alone."""
+        self.put_queue(["area"])
+        return self.put_patch(**parts)
+
+    def put_patch(self, name: str = "area", **parts: Unpack[Parts]) -> Path:
         """Write a patch of the queue; by default one that is right."""
+        files = parts.get("files", ("src/toy/area.py",))
         listed = ", ".join(f'"{path}"' for path in files)
-        stated = checks if checks is not None else CHECKS
         self.put(
             f"patches/{name}/patch.toml",
             f'title = "Multiply the sides"\nupstream = "toy"\npin = "v1.0"\nfiles = [{listed}]\n'
             'problem = "Areas are sums."\nroot_cause = "A plus."\n'
-            f'solution = "A times, on ROCm too."\n{extra}\n'
-            f"{stated}",
+            f'solution = "A times, on ROCm too."\n{parts.get("extra", "")}\n'
+            f"{parts.get('checks', CHECKS)}",
         )
-        content = patch if patch is not None else self.format_patch({"src/toy/area.py": FIXED})
+        fixed = {"src/toy/area.py": FIXED}
+        content = parts["patch"] if "patch" in parts else self.format_patch(fixed)
         self.put(f"patches/{name}/0001-change.patch", content)
-        given = check_files if check_files is not None else {
-            "test_red.py": FAIL_TO_PASS, "test_same.py": PASS_TO_PASS,
-        }  # fmt: skip
+        given = {"test_red.py": FAIL_TO_PASS, "test_same.py": PASS_TO_PASS}
+        given = parts.get("check_files", given)
         for file, text in given.items():
             self.put(f"patches/{name}/checks/{file}", text)
         return self.queue / "patches" / name
