@@ -14,19 +14,11 @@ from _pytest.mark import ParameterSet
 
 Case = TypeVar("Case")
 
+#: Packages that are not called as their program is.
 PACKAGES: Final = {
-    "bwrap": "bubblewrap",
-    "chromedriver": "chromium-driver",
-    "chromium": "chromium",
-    "curl": "curl",
-    "g++": "g++",
-    "jq": "jq",
-    "ninja": "ninja-build",
+    "bwrap": "bubblewrap", "chromedriver": "chromium-driver", "ninja": "ninja-build",
     "node": "nodejs",
-    "npm": "npm",
-    "openssl": "openssl",
-    "python3-dev": "python3-dev",
-}
+}  # fmt: skip
 
 
 def missing(tool: str) -> str:
@@ -35,14 +27,13 @@ def missing(tool: str) -> str:
         found = Path(sysconfig.get_path("include"), "Python.h").is_file()
     else:
         found = shutil.which(tool) is not None
-    return "" if found else f"{tool} is not here: apt-get install {PACKAGES[tool]}"
+    return "" if found else f"{tool} is not here: apt-get install {PACKAGES.get(tool, tool)}"
 
 
 def kinds(
-    cases: Iterable[Case],
-    kept: Callable[[Case], bool],
+    cases: Iterable[Case], kept: Callable[[Case], bool],
     name: Callable[[Case], str | None] = lambda _: None,
-) -> list[ParameterSet]:
+) -> list[ParameterSet]:  # fmt: skip
     """Return cases to parametrize a test with: what is kept of each kind, and slow ones."""
     return [
         pytest.param(
