@@ -408,7 +408,6 @@ def test_whose_fault_it_is_that_the_emulator_cannot_compile(
 
     monkeypatch.setattr(Compiler, "run", fails)
     monkeypatch.setattr(program, "_functions", program._functions.__wrapped__)  # none is remembered
-    monkeypatch.setattr(program, "_stored", lambda _: None)
     with pytest.raises(emulate.UnmodelledError, match=said):
         emulate.launch(replace(kernels["one_place"]), 1, 128, [integers(1), integers(128)])
 
@@ -424,7 +423,6 @@ def test_some_lanes_read_one_place(kernels: Kernels, monkeypatch: pytest.MonkeyP
     # What goes wrong in the emulator itself names the instruction, too.
     monkeypatch.setattr(memory_ops, "_access", fails)
     monkeypatch.setattr(program, "_written", program._written.__wrapped__)  # none is remembered
-    monkeypatch.setattr(program, "_stored", lambda _: None)
     with pytest.raises(
         emulate.UnmodelledError, match=r"fault of contribbot; .*shapes differ"
     ) as told:
@@ -717,22 +715,3 @@ def test_functions_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         library.write_bytes(b"damaged")
     program._table.cache_clear()
     assert program._Functions(mode).addresses(bodies).keys() == {*made}
-
-
-def test_translated_code_is_kept_on_disk(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = kernels["quantise"]
-    made = program.Program(kernel)
-    path = program._block_path(kernel)
-
-    def fails(*_: object) -> None:
-        raise AssertionError("an instruction is decoded")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(program, "decode", fails)
-        again = program.Program(kernel)
-    assert (again.vectors, again.parallel, again.mode) == (made.vectors, made.parallel, made.mode)
-    columns = [0, 3, 4]  # functions and what they name; parameters have places of their own
-    assert (again.code[:, columns] == made.code[:, columns]).all()
-    assert again.place(kernel.descriptor.entry) == made.place(kernel.descriptor.entry)
-    path.write_bytes(b"damaged")
-    assert (program.Program(kernel).code[:, columns] == made.code[:, columns]).all()

@@ -6,20 +6,15 @@ import contextlib
 import ctypes
 import functools
 import hashlib
-import importlib
 import os
 import platform
 import re
 import tempfile
-import zlib
-from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from contribbot.emulate.code_object import Kernel
 from contribbot.emulate.decode import TABLES, Instruction, decode
@@ -51,21 +46,6 @@ _FIXED: Final = frozenset({32, 33, 124, 127, *range(128, 209), 255})
 _UNMODELLED: Final = "STOP(UNMODELLED)"
 
 
-class _Block(NamedTuple):
-    """Translated code as it is stored: all but the addresses, which differ by process."""
-
-    saturates: bool
-    parallel: bool
-    vectors: int
-    unmodelled: dict[int, str]
-    digests: list[str]  # of the C++ of each function
-    #: By instruction: its offset, its function, its first parameter, its first number in `tracks`,
-    #: and the last columns of `Program.code`.
-    rows: bytes
-    parameters: bytes
-    tracks: bytes
-
-
 class Program:
     """A kernel's instructions, as far as branches and calls have reached."""
 
@@ -84,12 +64,11 @@ class Program:
         # For each word of the image: the function, its parameters and the registers that it waits
         # for, as machine.hpp reads the array.
         self.code = np.zeros((len(kernel.image) // 4 + 1, 5), np.uint64)
-        self._arrays = list[NDArray[np.generic]]()  # parameters and registers
+        self._parameters: dict[int, tuple[ctypes.Array[ctypes.c_uint64], Writer]] = {}
         self._instructions: dict[int, Instruction] = {}
         flush32, flush16 = descriptor.flushes
         old = family != "rdna4"  # the minimum and maximum of rdna4 have no such mode
         flush = {"f32": flush32, "f16": flush16, "f64": flush16}
-        stored = _stored(kernel)
         self.mode = FloatMode(
             kernel.target,
             family,
@@ -97,29 +76,23 @@ class Program:
             ieee=old and bool(descriptor.rsrc1 >> 23 & 1),
             clamp_nan=not old or bool(descriptor.rsrc1 >> 21 & 1),
             flush=frozenset(kind for kind, flushed in flush.items() if flushed),
-            saturates=stored.saturates if stored else self._saturates(),
+            saturates=descriptor.saturates or self._sets_saturation(),
         )
         #: Whether the waves of a workgroup may have separate caches: RDNA's WGP mode.
         self.splits = family != "cdna" and bool(descriptor.rsrc1 >> 29 & 1)
         self._functions = _functions(self.mode)
-        found = self._functions.recall(stored.digests) if stored else None
-        if stored and found:
-            self._write(stored, found)
-        else:
-            self.extend(descriptor.entry)
+        self.extend(descriptor.entry)
         self.run = self._functions.run
 
     def place(self, offset: int) -> SourceLocation:
         """Return the place of an instruction in the source."""
-        kernel, found = self.kernel, self._at(offset)
+        kernel, found = self.kernel, self._instructions.get(offset)
         text, distance = found.text if found else "?", offset - kernel.descriptor.entry
         return SourceLocation(kernel.name, text, distance, kernel.lines.at(offset))
 
-    def _saturates(self) -> bool:
-        """Return whether every wave has FP16_OVFL set before waves can diverge."""
+    def _sets_saturation(self) -> bool:
+        """Return whether every wave sets FP16_OVFL before waves can diverge."""
         offset = self.kernel.descriptor.entry
-        if self.kernel.descriptor.saturates:
-            return True
         while instruction := self._at(offset):
             if sets_saturation(instruction):
                 return True
@@ -135,11 +108,8 @@ class Program:
         todo, found = [start], dict[int, tuple[int, Writer]]()
         while todo:
             offset = todo.pop()
-            if (
-                offset in found
-                or not 0 <= offset // 4 < len(self.code)
-                or self.code[offset // 4, 0]
-            ):
+            known = offset in self._parameters or offset in found
+            if known or not 0 <= offset // 4 < len(self.code):
                 continue
             instruction = self._at(offset)
             if instruction is None:
@@ -161,53 +131,20 @@ class Program:
             if written.doubt:
                 self.unmodelled[offset] = written.doubt
         swaps = {self._line(offset) for offset in found if self._is(offset, _SWAP)} - {""}
-        codes = {code: i for i, code in enumerate({each.code for _, each in found.values()})}
-        addresses = self._functions.addresses(codes)
-        rows, parameters, tracks = list[tuple[int, ...]](), list[int](), list[int]()
+        addresses = self._functions.addresses(written.code for _, written in found.values())
         for offset, (following, written) in found.items():
-            counts = (
+            numbers = (following, *written.parameters)
+            parameters = (ctypes.c_uint64 * len(numbers))(*numbers)
+            self._parameters[offset] = parameters, written
+            self.code[offset // 4] = (
+                addresses[written.code],
+                ctypes.addressof(parameters),
+                written.track.ctypes.data,
+                written.bits,
                 written.counts
                 + 2 * (self._is(offset, _WORD) and self._line(offset) in swaps)
-                + 4 * (self._is(offset, _SCRATCH) and self._indexes(offset))
+                + 4 * (self._is(offset, _SCRATCH) and self._indexes(offset)),
             )
-            at = codes[written.code], len(parameters), len(tracks)
-            rows.append((offset, *at, written.bits, counts))
-            parameters += (following, *written.parameters)
-            tracks += written.track.tolist()
-        block = _Block(
-            self.mode.saturates,
-            self.parallel,
-            self.vectors,
-            self.unmodelled,
-            [*map(_digest, codes)],
-            np.array(rows, np.uint64).tobytes(),
-            np.array(parameters, np.uint64).tobytes(),
-            np.array(tracks, np.uint16).tobytes(),
-        )
-        self._write(block, [addresses[code] for code in codes])
-        if start == self.kernel.descriptor.entry and not swaps:  # no stored block knows lines
-            with contextlib.suppress(OSError):  # without room, or write access
-                packed = zlib.compress(_msgpack().packb(block), 1)
-                write_atomically(_block_path(self.kernel), packed)
-
-    def _write(self, block: _Block, addresses: Sequence[int]) -> None:
-        """Write a block to the code, with the addresses of its functions."""
-        self.parallel, self.vectors = block.parallel, block.vectors
-        self.unmodelled = block.unmodelled
-        rows = np.frombuffer(block.rows, np.uint64).reshape(-1, 6)
-        parameters = np.frombuffer(block.parameters, np.uint64)
-        tracks = np.frombuffer(block.tracks, np.uint16)
-        self._arrays += parameters, tracks
-        self.code[rows[:, 0] // 4] = np.stack(
-            [
-                np.array(addresses, np.uint64)[rows[:, 1]],
-                parameters.ctypes.data + 8 * rows[:, 2],
-                tracks.ctypes.data + 2 * rows[:, 3],
-                rows[:, 4],
-                rows[:, 5],
-            ],
-            axis=1,
-        )
 
     def _is(self, offset: int, names: re.Pattern[str]) -> bool:
         found = self._instructions.get(offset)
@@ -242,33 +179,6 @@ class Program:
 
 
 @functools.cache
-def _release() -> str:
-    """Return a digest of what decides how code is translated."""
-    files = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.[ph]*"))]
-    return hashlib.sha256(b"".join(files) + version("tinygrad").encode()).hexdigest()[:32]
-
-
-def _msgpack() -> ModuleType:
-    return importlib.import_module("msgpack")  # `load` has told where it is not there
-
-
-def _block_path(kernel: Kernel) -> Path:
-    """Return the file of a kernel's translated code."""
-    facts = f"{kernel.target} {kernel.descriptor} {kernel.metadata.wavefront_size}"
-    name = hashlib.sha256(facts.encode() + kernel.image).hexdigest()[:32]
-    return native_shelf(f"translated-{_release()}") / name
-
-
-def _stored(kernel: Kernel) -> _Block | None:
-    """Return the translated code of an earlier process; None: nothing, or damaged."""
-    try:
-        content = zlib.decompress(_block_path(kernel).read_bytes())
-        return _Block(*_msgpack().unpackb(content, strict_map_key=False))
-    except (OSError, ValueError, TypeError, zlib.error):
-        return None
-
-
-@functools.cache
 def _written(mode: FloatMode, instruction: Instruction) -> Writer:
     """Return the C++ that executes an instruction at any offset."""
     writer = Writer(mode)
@@ -291,7 +201,7 @@ class _Functions:
 
     def __init__(self, mode: FloatMode) -> None:
         self._mode = mode
-        self._addresses: dict[str, int] = {}  # by digest of the body
+        self._addresses: dict[str, int] = {}
         defined = {
             "LANES": mode.lanes,
             "IEEE": int(mode.ieee),
@@ -308,34 +218,18 @@ class _Functions:
 
     def addresses(self, bodies: Iterable[str]) -> dict[str, int]:
         """Return the addresses of the functions with these bodies; new functions are compiled."""
-        wanted = {_digest(body): body for body in (*bodies, _RUNNER)}
-        if new := self._unknown(wanted):
-            self._compile(sorted(wanted[digest] for digest in new))
-        self._set_run()
-        return {body: self._addresses[digest] for digest, body in wanted.items()}
-
-    def recall(self, digests: Sequence[str]) -> list[int] | None:
-        """Return the addresses of functions that need no compiler; None: some do."""
-        if self._unknown([_digest(_RUNNER), *digests]):
-            return None
-        self._set_run()
-        return [self._addresses[digest] for digest in digests]
-
-    def _set_run(self) -> None:
-        if not hasattr(self, "run"):
-            run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-            self.run = run(self._addresses[_digest(_RUNNER)])
-
-    def _unknown(self, digests: Iterable[str]) -> set[str]:
-        """Return the functions that are neither in this process nor on disk."""
-        new = {*digests} - self._addresses.keys()
+        new = {*bodies, _RUNNER} - {*self._addresses}
         if new:
             self._search()
-        for digest in [*new]:
-            if (address := self._recall(digest)) is not None:
-                self._addresses[digest] = address
-                new.discard(digest)
-        return new
+            for body in [*new]:
+                if (address := self._recall(_digest(body))) is not None:
+                    self._addresses[body] = address
+                    new.discard(body)
+        if new:
+            self._compile(sorted(new))
+        if not hasattr(self, "run"):
+            self.run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._addresses[_RUNNER])
+        return self._addresses
 
     def _search(self) -> None:
         """Read the lists that are new on disk."""
@@ -379,11 +273,10 @@ class _Functions:
             except ToolError as error:
                 said = f"{_OURS} ({error})" if error.of_source else f"{error}; {error.hint}"
                 raise UnmodelledError(said) from error
-            digests = [*map(_digest, bodies)]
-            self._addresses.update(zip(digests, _table(built, len(bodies)), strict=True))
-            lines = "\n".join(digests)
+            self._addresses.update(zip(bodies, _table(built, len(bodies)), strict=True))
+            digests = "\n".join(map(_digest, bodies))
             with contextlib.suppress(OSError):  # without room, or write access
-                for suffix, content in (("so", built.read_bytes()), ("txt", lines.encode())):
+                for suffix, content in (("so", built.read_bytes()), ("txt", digests.encode())):
                     write_atomically(self._shelf / f"{_digest(source)}.{suffix}", content)
 
 
