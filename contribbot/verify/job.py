@@ -129,26 +129,36 @@ class Hipified:
 class Slots:
     """A lock that many `busy` blocks share, or one `quiet` block has alone; blocks do not nest."""
 
-    _MANY = 4096  # more than a run has threads
-
     def __init__(self) -> None:
-        self._slots = threading.Semaphore(self._MANY)
-        self._turn = threading.Lock()
+        self._changed = threading.Condition()
+        self._busy = 0
+        self._quiet = False
 
-    def busy(self) -> contextlib.AbstractContextManager[bool]:
-        """Return a lock for a block that runs in parallel with other busy blocks."""
-        return self._slots
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Run a block in parallel with other busy blocks."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._quiet)
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """Run a block while no other block of this lock runs."""
-        with self._turn:
-            for _ in range(self._MANY):
-                self._slots.acquire()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._quiet and not self._busy)
+            self._quiet = True
         try:
             yield
         finally:
-            self._slots.release(self._MANY)
+            with self._changed:
+                self._quiet = False
+                self._changed.notify_all()
 
 
 Value = TypeVar("Value")
