@@ -24,7 +24,7 @@ def rebase(
     text_only: cli.TextOnlyOption = False,
     superseded: Annotated[
         Literal["stop", "retire", "keep"],
-        cli.option("stop|retire|keep", "What to do with patches that the release does not need."),
+        cli.option("stop|retire|keep", "The fate of patches that the release does not need."),
     ] = "stop",
     resolve: Annotated[
         bool, cli.flag("--resolve", "Open a work tree with the first conflict in it.")

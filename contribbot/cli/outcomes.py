@@ -1,4 +1,4 @@
-"""Outcomes of stages: verdicts, rows by patch, benches, listings, numerics, conflicts."""
+"""Words for outcomes of stages: verdicts, patches, benches, listings, numerics, conflicts."""
 
 from __future__ import annotations
 

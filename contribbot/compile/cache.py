@@ -53,7 +53,7 @@ def json_digest(inputs: JsonValue) -> str:
 
 
 def compile_shelf() -> Shelf:
-    """Return the cache folder of compile results, from which a run removes unused results."""
+    """Return the cache of compile results, from which a run removes results unused for long."""
     return Shelf(cache_folder() / "compiles", "*/*")
 
 

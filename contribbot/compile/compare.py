@@ -206,7 +206,7 @@ def _unable(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem
 
 
 def _unmet_on_both(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
-    """Return an unmet expectation on both trees that the entry does not state; else None."""
+    """Return an expectation that neither tree meets, unless the entry states this failure."""
     lack = unmet(entry, "", patched.listing)
     if not lack or not unmet(entry, "", base.listing) or _stated(entry, str(lack)):
         return None
@@ -328,7 +328,7 @@ _Counted = Sequence[tuple[int, Numbers]]
 
 
 def _seen(entry: Compile, rows: Sequence[ListingRow], base: Compiled, listing: Listing) -> str:
-    """Return the reason for a passed entry: kernels, instructions, registers and spills."""
+    """Return a passed entry's sentence on its kernels, instructions, registers and spills."""
     before: _Counted = [(row.kernels, row.base) for row in rows if row.base is not None]
     after: _Counted = [(row.kernels, row.patched) for row in rows if row.patched is not None]
     how = "compiles on the patched tree, new there" if base.absent else "compiles on both"

@@ -81,7 +81,7 @@ def triton_missing() -> Lack | None:
 
 
 def triton_unread(using: Toolchain, version: str = "") -> Lack | None:
-    """Return a lack if a compiler cannot read the code of this triton; else None."""
+    """Return a lack if a compiler cannot read the LLVM IR of this Triton; else None."""
     release = re.match(r"(\d+)\.(\d+)", version or triton_version())
     newer = release is not None and (int(release[1]), int(release[2])) >= _NEW_NAMES
     if not newer or using.kind == "rocm" or int(using.version.partition(".")[0]) >= _READS_THEM:

@@ -446,7 +446,7 @@ def check_toolchain(case: GateCase) -> Observation | None:
 
 
 def check_not_run(case: GateCase) -> Observation:
-    """Check that the text names each target on which nothing ran; then a person decides."""
+    """Check that the text names each target on which nothing ran; a person judges the rest."""
     body = case.body
     if isinstance(body, ContribbotError):
         return RuleCode.NO_TEXT_YET()
@@ -471,7 +471,7 @@ def check_speed(case: GateCase) -> Observation | None:
 
 
 def check_end_to_end(case: GateCase) -> Observation | None:
-    """Check that `model_evaluation` tells of a run end to end, if the upstream asks for a run."""
+    """Check that `model_evaluation` describes a run of a model, if the upstream asks for one."""
     title = case.patch.spec.title
     if not (case.rules.end_to_end and re.search(case.rules.end_to_end, title)):
         return None

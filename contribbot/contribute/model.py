@@ -120,7 +120,7 @@ class Followed(Model):
 
     @property
     def jobs(self) -> tuple[TargetCi, ...]:
-        """The CI state of every target, then of the jobs of no target."""
+        """The CI state of every target, then of jobs that belong to no target."""
         return (*self.ci, *([self.other] if self.other else []))
 
 

@@ -68,32 +68,32 @@ def demo_folder(keep: Path | None) -> Iterator[Path]:
 def walk(folder: Path, *, columns: int, begin: Callable[[str, str], None]) -> Iterator[DemoStep]:
     """Run the demo's commands; call `begin` before each command, and yield a step after it."""
     _publish(folder)
-    desk = _Desk(folder, columns, begin)
-    yield desk.run("A queue.", "contribbot init my-queue")
-    yield desk.run("", "cd my-queue")
-    shutil.copytree(_TOY / "queue", desk.cwd, dirs_exist_ok=True)
-    yield desk.run("The release that the fix is for.", "contribbot pin add toy 1.0")
-    yield desk.run("The fix, as git format-patch wrote it.", "tail -n 6 ../fix.patch")
-    yield desk.run("", f"contribbot new {_NAME} ../fix.patch")
-    shutil.copytree(_TOY / "patch", desk.cwd / "patches" / _NAME, dirs_exist_ok=True)
+    workspace = _Workspace(folder, columns, begin)
+    yield workspace.run("A queue.", "contribbot init my-queue")
+    yield workspace.run("", "cd my-queue")
+    shutil.copytree(_TOY / "queue", workspace.cwd, dirs_exist_ok=True)
+    yield workspace.run("The release that the fix is for.", "contribbot pin add toy 1.0")
+    yield workspace.run("The fix, as git format-patch wrote it.", "tail -n 6 ../fix.patch")
+    yield workspace.run("", f"contribbot new {_NAME} ../fix.patch")
+    shutil.copytree(_TOY / "patch", workspace.cwd / "patches" / _NAME, dirs_exist_ok=True)
     about = "The check, and what it is to show, are yours to write; here they are."
-    yield desk.run(about, f"tail -n 2 patches/{_NAME}/checks/test_red.py")
-    yield desk.run("", f"tail -n 6 patches/{_NAME}/patch.toml")
+    yield workspace.run(about, f"tail -n 2 patches/{_NAME}/checks/test_red.py")
+    yield workspace.run("", f"tail -n 6 patches/{_NAME}/patch.toml")
     about = "Red on the release, for the stated reason; green with the fix."
-    yield desk.run(about, f"contribbot check {_NAME} -- -q")
-    yield desk.run("The same, as a proof that is recorded.", f"contribbot verify {_NAME}")
-    yield desk.run("The pull request's text, made from it.", f"contribbot body {_NAME}")
+    yield workspace.run(about, f"contribbot check {_NAME} -- -q")
+    yield workspace.run("The same, as a proof that is recorded.", f"contribbot verify {_NAME}")
+    yield workspace.run("The pull request's text, made from it.", f"contribbot body {_NAME}")
     about = "The upstream's rules; one of them is that a person reads it and signs (`attest`)."
-    yield desk.run(about, f"contribbot gate {_NAME} --offline", code=1)
+    yield workspace.run(about, f"contribbot gate {_NAME} --offline", code=1)
     about = "The pull request that `open-pr` opens after that; here, GitHub is not asked."
-    yield desk.run(about, f"contribbot open-pr {_NAME} --dry-run")
+    yield workspace.run(about, f"contribbot open-pr {_NAME} --dry-run")
     if missing_emulator() or isinstance(hip_toolchain("gfx942"), Lack) or triton_missing():
         return
     about = "A Triton kernel. A processor executes the code that Triton makes for gfx942."
-    yield desk.run(about, "contribbot new sums ../kernel.patch")
-    shutil.copytree(_TOY / "kernel", desk.cwd / "patches/sums", dirs_exist_ok=True)
-    yield desk.run("", "tail -n 6 patches/sums/patch.toml")
-    yield desk.run("Red and green, emulated: no GPU is here.", "contribbot verify sums")
+    yield workspace.run(about, "contribbot new sums ../kernel.patch")
+    shutil.copytree(_TOY / "kernel", workspace.cwd / "patches/sums", dirs_exist_ok=True)
+    yield workspace.run("", "tail -n 6 patches/sums/patch.toml")
+    yield workspace.run("Red and green, emulated: no GPU is here.", "contribbot verify sums")
 
 
 def _publish(folder: Path) -> None:
@@ -106,7 +106,7 @@ def _publish(folder: Path) -> None:
 
 
 @dataclass
-class _Desk:
+class _Workspace:
     """The working folder and environment in which the demo runs commands, with a separate home."""
 
     cwd: Path

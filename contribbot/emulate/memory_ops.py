@@ -204,7 +204,7 @@ def _address(writer: Registers, instruction: Instruction) -> str:
 
 
 def _data(instruction: Instruction, *names: str) -> int:
-    """Return the first register of a field; `names`: fields of which an instruction has one."""
+    """Return the first data register; `names`: data fields of which an instruction has one."""
     first = next(instruction.fields[name] for name in names if name in instruction.fields)
     return first - VGPR + (ACCUMULATORS if instruction.get("acc") else 0)
 
@@ -292,7 +292,7 @@ def _access(
 
 
 def _into_lds(writer: Registers, instruction: Instruction, kind: str, address: str) -> None:
-    """Write a load of all lanes into LDS, side by side from M0 plus the instruction's offset.
+    """Write code that loads all lanes' data into LDS, from M0 plus the instruction's offset.
 
     AMD's CDNA 3 instruction set, "Memory Buffer Load to LDS", has words of 4 bytes; LLVM's
     IntrinsicsAMDGPU.td (raw_ptr_buffer_load_lds, global_load_lds) has 12 and 16 bytes on gfx950.

@@ -57,7 +57,7 @@ def line_of(text: str) -> str:
 
 
 def row_of(test: str, error: KernelError | NoResultError, seconds: float = 0.0) -> TestRow:
-    """Return the row of a test that ended in a fault, or in a gap of the model or machine."""
+    """Return the row of a test that ended in a kernel's fault, or that could not be emulated."""
     place = error.place if isinstance(error, KernelError | UnmodelledError) else None
     return TestRow(
         test=test,

@@ -242,7 +242,7 @@ class _Functions:
                     self._found[each] = library, number, len(digests)
 
     def _recall(self, digest: str) -> int | None:
-        """Return the address of a function on disk; None: the function must be compiled."""
+        """Load a compiled function from the cache folder; None: the function must be compiled."""
         if digest not in self._found:
             return None
         path, number, count = self._found[digest]

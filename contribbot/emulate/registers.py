@@ -87,7 +87,7 @@ class Registers:
 
     @property
     def bits(self) -> int:
-        """Return a mask with a bit for each named register; several registers share a bit."""
+        """Return a mask of the named registers for a quick test; several registers share a bit."""
         numbers = self.uses | self.results
         banks = 512 if self.mode.family == "cdna" else 256  # RDNA's halves share a bit
         places = {16 + n % banks % 48 if n >= VGPR else n // 2 % 16 for n in numbers}
@@ -111,7 +111,7 @@ class Registers:
         return np.array(numbers, np.uint16)
 
     def number(self, value: int) -> str:
-        """Add a parameter, and return the expression for the parameter."""
+        """Make a number a parameter of the generated C++; return the expression that reads it."""
         self.parameters.append(value & (1 << 64) - 1)
         return f"op[{len(self.parameters)}]"
 
@@ -131,7 +131,7 @@ class Registers:
         return f"v[{self.number(number)}]"
 
     def name_vector(self, number: int, *, late: bool = False, half: int | None = None) -> None:
-        """Record that a vector register is named; RDNA's high halves have numbers of their own."""
+        """Record that an instruction names a vector register; RDNA's high halves count apart."""
         halves = (0,) if self.mode.family == "cdna" else (0, 1) if half is None else (half,)
         named = self.results if late else self.uses
         named.update(VGPR + number + ACCUMULATORS * each for each in halves)

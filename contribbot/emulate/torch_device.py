@@ -258,7 +258,7 @@ class DefaultGenerator(Generator):
         self._states: dict[tuple[int, int], torch.Tensor] = {}
 
     def manual_seed(self, seed: int) -> DefaultGenerator:
-        """Seed the processor's generator, and this object, which operators take as an argument."""
+        """Seed the CPU's generator, and this object, which operators take as an argument."""
         super().manual_seed(seed)
         torch.default_generator.manual_seed(seed)
         return self

@@ -234,7 +234,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
                     self._found("download", call, _WORD)
 
     def _on_host(self, call: Call, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
-        """Count work of the CPU as a fallback if its data came from the GPU, or if strict."""
+        """Count the CPU's work as a fallback if the GPU had the data, or in strict mode."""
         derived = any(tensor.untyped_storage()._cdata in self._derived for tensor in given)  # noqa: SLF001  a storage's identity
         copies = call.group in {_COPY, Group.COPY_INTO}
         if not copies and (derived or (self._strict and given)):

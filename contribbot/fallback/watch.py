@@ -1,4 +1,4 @@
-"""Run a program under the audit, and read the audit's counts."""
+"""Run a program while its fallbacks to the CPU are counted, and read the counts."""
 
 from __future__ import annotations
 

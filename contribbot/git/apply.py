@@ -227,7 +227,7 @@ def _folders(path: str) -> set[str]:
 
 
 def _apply(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason: str) -> str:
-    """Apply a patch, or with a `reason` merge the patch; return why it failed, or empty."""
+    """Apply a patch, or merge one that failed for a `reason`; return why it fails, or empty."""
     before = index.entries
     done = index.apply(mail.diff, *(["--3way"] if reason else []))
     words = done.stderr.decode("utf-8", "replace")

@@ -151,7 +151,7 @@ def _proceeding(queue: Queue, wanted: Wanted) -> tuple[Wanted, dict[str, tuple[P
 
 
 def _pins(queue: Queue, wanted: Wanted) -> tuple[Pin, Pin]:
-    """Return the pin to move, and the pin in its place; raise UsageError unless one pin fits."""
+    """Return the pin to move, and the pin that replaces it; UsageError unless one pin fits."""
     used = dict.fromkeys(own_pin(queue, name) for name in queue.specs)
     if not used:
         raise UsageError(

@@ -136,7 +136,7 @@ class PatchStage(Model):
 
 
 class PatchStages(Model):
-    """A patch, its pin, and the parts of its verification."""
+    """A patch, its pin, and the stages that this machine can run for the patch."""
 
     patch: str
     pin: str

@@ -270,7 +270,7 @@ class Packages(Model):
 
     @property
     def current(self) -> bool:
-        """Whether the packages that are installed now are the same."""
+        """Whether the installed packages are still the packages of this list."""
         for name, version in self.versions.items():
             try:
                 if importlib.metadata.version(name) != version:

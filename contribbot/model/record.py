@@ -192,7 +192,7 @@ class ListingRow(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether a number of the kernel differs between the base and the patched tree."""
+        """Whether a count of the kernel (instructions, registers) differs between both trees."""
         return self.base != self.patched
 
     @property

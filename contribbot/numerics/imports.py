@@ -35,7 +35,7 @@ class ImportWatch:
 
     @contextlib.contextmanager
     def importing(self) -> Iterator[None]:
-        """Watch the import of a check."""
+        """Record the modules that a check imports in a block."""
         with profiled(self._note_given):
             yield
 

@@ -89,7 +89,7 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
 
 
 def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
-    """Add the commits of a patch to the patch `into`, and take the first out of the queue."""
+    """Add the commits of patch `name` to patch `into`, and take `name` out of the queue."""
     operation = f"fold {name} into {into}"
     with run_folder() as scratch, transaction(queue.folder, operation) as change:
         queue = _fresh(queue, name, into)

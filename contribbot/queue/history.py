@@ -262,7 +262,7 @@ class Refutation(Model):
 
 
 def standing_refutations(events: Iterable[Event]) -> tuple[Refutation, ...]:
-    """Return the entries that failed and did not pass later on the same target."""
+    """Return the refutations of checks that have not passed since on the same target."""
     standing: dict[tuple[str, str, str], Refutation] = {}
     seen = (event for event in events if isinstance(event, VerifiedEvent))
     for event in sorted(seen, key=lambda event: event.time):

@@ -27,8 +27,8 @@ from contribbot.report.story import (
     PatchSummary,
     RecordRow,
     columns_of,
+    patch_story,
     rows_of,
-    tell,
 )
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison
 from contribbot.verify.evidence import Record, State, missing, read_records
@@ -134,7 +134,7 @@ def survey_of(queue: Queue, folder: str = "") -> Survey:
     rows = {name: rows_of(queue, found) for name, found in own.items()}
     patches = [queue.patch(name) for name in queue.own]
     columns = columns_of(patches)
-    stories = [tell(queue, patch, columns, rows[patch.name]) for patch in patches]
+    stories = [patch_story(queue, patch, columns, rows[patch.name]) for patch in patches]
     states = Counter(record.state for record in records)
     report = Report(
         folder=folder,

@@ -346,7 +346,7 @@ class PatchStory:
             moved |= {new for _, new, _ in parts}
 
 
-def tell(
+def patch_story(
     queue: Queue, patch: Patch, columns: Sequence[TargetCell], rows: Sequence[RecordRow]
 ) -> PatchStory:
     """Return all that a patch's page shows, from the patch's records and journal."""

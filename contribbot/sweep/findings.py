@@ -102,7 +102,7 @@ class SweepFinding(Model):
 
 
 class TargetSum(Model):
-    """The sums of a sweep on one target."""
+    """The counts of a sweep's tests and findings on one target."""
 
     target: str
     outcomes: dict[str, int]

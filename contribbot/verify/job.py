@@ -101,7 +101,7 @@ class Hipified:
 
     @property
     def problems(self) -> list[str]:
-        """The faults of the step, one line for each."""
+        """Why the translation of sources failed, one line for each fault."""
         if self.trouble:
             return [self.trouble]
         return [f"{source} has no output {path}" for source, path in self.missing.items()]

@@ -306,7 +306,7 @@ def results_of(futures: Sequence[Future[Result]]) -> list[Result]:
 
 
 def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) -> None:
-    """Raise UsageError for a required target that is not usual and not in any entry."""
+    """Raise UsageError for a required target that no entry and no default has."""
     stated = {target for name in names for _, _, target in queue.specs[name].units}
     known = sorted({*stated, "cpu", "cuda", *DEFAULT_TARGETS})
     for need in required:

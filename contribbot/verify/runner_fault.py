@@ -40,7 +40,7 @@ class RunnerFaultError(UnavailableError):
 
 
 def signed(texts: Iterable[str]) -> RunnerFault | None:
-    """Return the runner fault that a known message in the texts reports; None: no such message."""
+    """Return the fault of the machine that a known message in logs reports; else None."""
     sign = sign_in(texts)
     return runner_fault(*sign) if sign else None
 

@@ -367,7 +367,7 @@ class _Places:
         self.job.step(emulated or check.target, check.name, runs)
 
     def differ(self) -> bool:
-        """Make the patched tree without the change; return whether code or a build differs."""
+        """Make the tree without the change; return whether its code or build is not the patched."""
         job = self.job
         if _is_given_code(self.check):
             return False
