@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
+import importlib
+import io
 import os
 import pickle
 import re
@@ -14,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -281,6 +284,36 @@ class TestTensors:
             assert torch.allclose(grad.double(), exact, rtol=0.02, atol=0.02)
         mean = torch.ops.aten.native_layer_norm(x.cuda(), (2,), None, None, 1e-5)[1]
         assert mean.dtype == torch.float32
+
+    @pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax])
+    def test_softmax_of_float16_is_float32_if_asked(self, function: Any) -> None:
+        """Torch has that on GPUs alone; autocast asks for it."""
+        x = torch.randn(2, 4).half().cuda().requires_grad_()
+        out = function(x, -1, dtype=torch.float32)
+        assert torch.allclose(out.cpu(), function(x.cpu().float(), -1))
+        (grad,) = torch.autograd.grad(out[0, 0], x)
+        assert grad.dtype == torch.float16
+
+    def test_batch_norm_runs_where_torch_has_its_decomposition_in_python(self) -> None:
+        importlib.import_module("torch._decomp")
+        norm = nn.BatchNorm1d(3, affine=False).cuda()
+        out = norm(torch.randn(8, 3).half().cuda())
+        assert out.dtype == torch.float16
+        assert bool(norm.running_mean.any())  # type: ignore[union-attr]  # torch's stub
+
+    def test_numbers_have_formats(self) -> None:
+        assert format(torch.tensor(1.23456).cuda(), ".3g") == "1.23"
+        with pytest.raises(TypeError):
+            format(torch.ones(2).cuda(), ".3g")
+
+    def test_tensors_for_other_processes_are_the_gpus(self) -> None:
+        """Another process received tensors of the processor, and kernels read nothing."""
+        for x in (torch.ones(2).cuda(), nn.Parameter(torch.ones(2).cuda())):
+            reduce: Any = ForkingPickler(io.BytesIO()).dispatch_table[type(x)]
+            build, parts = reduce(x)
+            made = build(*parts)
+            assert (made.device.type, made.tolist()) == ("cuda", [1, 1])
+            assert made.requires_grad == isinstance(x, nn.Parameter)
 
     def test_conjugates_and_negatives_are_values(self) -> None:
         """Liger's rotary embedding of Llama 4 had another gradient: the conjugate was lost."""

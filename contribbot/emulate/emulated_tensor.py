@@ -7,6 +7,7 @@ import re
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, Final, SupportsIndex
 
@@ -137,6 +138,26 @@ def _in_float32(operator: Callable[..., Sequence[object]], rounded: int) -> Call
     return compute
 
 
+def _softmax_of(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a softmax that also takes short floats to float32, as on GPUs alone."""
+
+    def compute(x: torch.Tensor, dim: int, to_float: bool) -> torch.Tensor:
+        return operator(x.float() if to_float else x, dim, False)
+
+    return compute
+
+
+def _softmax_gradient(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return the gradient of such a softmax."""
+
+    def compute(
+        gradient: torch.Tensor, out: torch.Tensor, dim: int, dtype: torch.dtype
+    ) -> torch.Tensor:
+        return operator(gradient, out, dim, gradient.dtype).to(dtype)
+
+    return compute
+
+
 def _histogram(x: torch.Tensor, *args: Any) -> torch.Tensor:
     """Return a histogram, also of whole numbers."""
     return torch.histc(x if x.is_floating_point() else x.double(), *args).to(x.dtype)
@@ -156,6 +177,10 @@ _OF_GPUS: Final[Mapping[torch._ops.OpOverload, Callable[..., object]]] = {
     },
     _ATEN.native_layer_norm.default: _in_float32(_ATEN.native_layer_norm, 1),
     _ATEN.native_layer_norm_backward.default: _in_float32(_ATEN.native_layer_norm_backward, 3),
+    _ATEN._softmax.default: _softmax_of(_ATEN._softmax),  # noqa: SLF001  an operator's name
+    _ATEN._log_softmax.default: _softmax_of(_ATEN._log_softmax),  # noqa: SLF001  as above
+    _ATEN._softmax_backward_data.default: _softmax_gradient(_ATEN._softmax_backward_data),  # noqa: SLF001  as above
+    _ATEN._log_softmax_backward_data.default: _softmax_gradient(_ATEN._log_softmax_backward_data),  # noqa: SLF001  as above
     _ATEN.histc.default: _histogram,
     # The contents' bit for a conjugate or a negative is read above this mode alone.
     _ATEN._conj.default: _ATEN.conj_physical.default,  # noqa: SLF001  an operator's name
@@ -256,7 +281,10 @@ def _reshape(
 def _composite(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
     """Return the key of an operator that calls other operators; None: another operator."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001  no public name
-    return key if func.has_kernel_for_dispatch_key(key) else None
+    # The operator's own answer counts Python's kernels, too: `_op_dk` would crash for those.
+    name: str = func.name()  # type: ignore[no-untyped-call]  # torch has no types
+    found = torch._C._dispatch_has_kernel_for_dispatch_key(name, key.name)  # noqa: SLF001  no public name
+    return key if found else None
 
 
 def _python_kernel(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
@@ -367,6 +395,12 @@ class EmulatedTensor(torch.Tensor):
         """Return the text that torch prints for a tensor of a GPU."""
         return f"{repr(self.contents)[:-1]}, device='{GPU}')"
 
+    def __format__(self, specification: str) -> str:
+        """Return the text of a number in a format; torch's own formats no subclass's numbers."""
+        if self.dim() == 0:
+            return format(self.item(), specification)
+        return object.__format__(self, specification)
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         """Return the parts of the tensor for a file; the tag of the storage names the device."""
         if getattr(self, "_is_param", False):
@@ -384,6 +418,16 @@ class EmulatedTensor(torch.Tensor):
         assert isinstance(copied, EmulatedTensor)  # noqa: S101  for mypy
         return copied
 
+
+def _parts(tensor: EmulatedTensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the parts of a tensor for another process: the contents' memory is shared."""
+    if getattr(tensor, "_is_param", False):
+        hooks: dict[int, object] = OrderedDict()
+        return torch._utils._rebuild_parameter, (tensor.detach(), tensor.requires_grad, hooks)  # noqa: SLF001  as torch's parameters
+    return EmulatedTensor, (tensor.contents.detach(),)
+
+
+ForkingPickler.register(EmulatedTensor, _parts)
 
 # --- Memory ----------------------------------------------------------------------------------
 
