@@ -51,6 +51,29 @@ def test_events_are_read_as_they_were_added_and_each_is_one_line(tmp_path: Path)
     assert read(tmp_path, "other") == []
 
 
+@pytest.mark.parametrize(
+    ("keep", "added", "events"),
+    [
+        (-1, b"", [opened(1), opened(2)]),
+        (-2, b"", [opened(1)]),
+        (-60, b"", [opened(1)]),
+        (None, b"\n \n", [opened(1), opened(2)]),
+    ],
+    ids=["no end of line", "cut by a byte", "cut in the middle", "blank lines"],
+)
+def test_a_journal_whose_end_is_not_whole_is_read_and_mended(
+    tmp_path: Path, keep: int | None, added: bytes, events: list[PullRequestEvent]
+) -> None:
+    for number in (1, 2):
+        append(tmp_path, "area", opened(number))
+    path = journal_file(tmp_path, "area")
+    path.write_bytes(path.read_bytes()[:keep] + added)
+    assert read(tmp_path, "area") == events
+    append(tmp_path, "area", opened(3))
+    assert read(tmp_path, "area") == [*events, opened(3)]
+    assert path.read_bytes().endswith(b"\n")
+
+
 def test_another_bad_line_is_named(tmp_path: Path) -> None:
     append(tmp_path, "area", opened())
     path = journal_file(tmp_path, "area")

@@ -177,12 +177,22 @@ def append(queue_folder: Path, name: str, event: Event) -> None:
 def note(change: Transaction, name: str, event: Event) -> None:
     """Add an event to a patch's journal as part of the transaction `change`."""
     path = _journal(name)
+    # A last line without its end is dropped if it was cut short.
+    whole, newline, last = (change.read(path) or b"").rpartition(b"\n")
+    end = last + b"\n" if _parse(last) else b""
     line = EVENT.dump_json(event, exclude_none=True)
-    change.write(path, (change.read(path) or b"") + line + b"\n")
+    change.write(path, whole + newline + end + line + b"\n")
+
+
+def _parse(line: bytes) -> Event | None:
+    try:
+        return EVENT.validate_json(line)
+    except ValidationError:
+        return None
 
 
 def read(queue_folder: Path, name: str) -> list[Event]:
-    """Return a patch's events, oldest first."""
+    """Return a patch's events, oldest first, without a last line that was cut short."""
     path = journal_file(queue_folder, name)
     try:
         return _events(path, path.read_bytes())
@@ -191,17 +201,18 @@ def read(queue_folder: Path, name: str) -> list[Event]:
 
 
 def _events(path: Path, content: bytes) -> list[Event]:
+    rows = content.split(b"\n")
     events: list[Event] = []
-    for number, row in enumerate(content.splitlines(), start=1):
-        try:
-            events.append(EVENT.validate_json(row))
-        except ValidationError as error:
-            if row.startswith(b"<<<<<<< "):
-                raise QueueError(f"{path}:{number}: {CONFLICT}", hint=BOTH_SIDES) from error
+    for number, row in enumerate(rows, start=1):
+        if event := _parse(row):
+            events.append(event)
+        elif row.startswith(b"<<<<<<< "):
+            raise QueueError(f"{path}:{number}: {CONFLICT}", hint=BOTH_SIDES)
+        elif row.strip() and number < len(rows):
             raise QueueError(
                 f"{path}:{number}: not an event of a history",
                 hint="restore the line, or take it out",
-            ) from error
+            )
     return events
 
 
