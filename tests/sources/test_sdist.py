@@ -94,6 +94,16 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(kit: Kit, index: Index)
     assert [path.name for path in cached.parent.iterdir()] == ["demo-1.0.tar.gz"]
 
 
+def test_a_digest_of_another_release_is_refused(kit: Kit, index: Index) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    obtain(kit.sdist(archive), progress=Silent())
+    # Whoever edits the version of a pin may forget its digest.
+    moved = kit.sdist(archive).model_copy(update={"version": "1.1"})
+    with pytest.raises(IntegrityError, match=r"demo-1\.0\.tar\.gz has the sha256 of demo 1\.1"):
+        obtain(moved, progress=Silent())
+
+
 def test_a_503_is_asked_again(kit: Kit, index: Index) -> None:
     archive = kit.pack(TREE)
     index.offer(archive)

@@ -340,7 +340,7 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
             folder.mkdir(exist_ok=True)
             for path in folder.iterdir():
                 if _digest(path) == spec.sha256:
-                    return path
+                    return _checked(path, spec)
                 path.unlink()  # a killed download left this file
             config = read_pip_config()
             file = _find(spec, config)
@@ -361,6 +361,18 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
             f"{error.filename or folder}: {error.strerror or error}",
             hint="see that the cache folder (CONTRIBBOT_CACHE) can be written",
         ) from error
+
+
+def _checked(path: Path, spec: ReleaseSource) -> Path:
+    """Return a cached file's path; raise IntegrityError if its name has another version."""
+    name = path.name.removesuffix(".zip").removesuffix(".tar.gz")
+    wheel = isinstance(spec, WheelSource)
+    if not _is_version(name.split("-")[1] if wheel else name.rpartition("-")[2], spec.version):
+        raise IntegrityError(
+            f"{path.name} has the sha256 of {spec.distribution} {spec.version}",
+            hint="correct the pin's tag and version, or its sha256",
+        )
+    return path
 
 
 def _digest(path: Path) -> str:
