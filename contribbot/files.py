@@ -189,6 +189,10 @@ def _remove_orphans(runs: Path) -> bool:
                 path.unlink(missing_ok=True)
         except TimeoutError:
             alone = False
+    for folder in runs.iterdir():
+        # The removal of an ended run's folder was killed.
+        if not folder.with_suffix(".lock").exists():
+            remove_tree(folder, wait=False)
     return alone
 
 

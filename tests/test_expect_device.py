@@ -27,6 +27,14 @@ CASES: Final[dict[str, tuple[Callable[[Tensor], object], str]]] = {
         lambda x: torch.autograd.grad(x.requires_grad_().cpu().exp().sum(), x),
         r"download aten::_to_copy, 1 x.*fallback aten::exp, 1 x.*upload aten::_to_copy in ToCopy",
     ),
+    "after sparse work on the CPU": (
+        lambda x: (
+            x + 1,
+            torch.sparse.mm(torch.eye(2).to_sparse(), torch.eye(2)),
+            torch.eye(2) @ torch.eye(2),
+        ),
+        r"fallback aten::mm, 1 x",
+    ),
     "nothing": (lambda _: None, "so nothing is shown"),
     "a view": (lambda x: x.view(2, 2), "so nothing is shown"),
 }

@@ -107,12 +107,15 @@ def test_an_entry_is_kept_for_30_days_after_its_last_use() -> None:
     age(29.9, stays[0] / "product.json", stays[1])
     # Only the marker says when a product was used.
     age(200, stays[0])
+    left = cache_folder() / "runs" / "0123abcd"  # of a run that ended: its removal was killed
+    left.mkdir(parents=True)
     age(30.1, *goes, goes[0] / "product.json", lock)
 
     a_run()
 
     assert all(path.exists() for path in stays)
     assert not any(path.exists() for path in (*goes, lock))
+    assert until(lambda: not left.exists())
     assert build_cache.find_product(build_cache.json_digest("a")) is not None
     assert put_product("b") == goes[0], "what was let go can be made again"
 

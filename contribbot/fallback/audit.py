@@ -235,10 +235,15 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
 
     def _on_host(self, call: Call, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
         """Count the CPU's work as a fallback if the GPU had the data, or in strict mode."""
-        derived = any(tensor.untyped_storage()._cdata in self._derived for tensor in given)  # noqa: SLF001  a storage's identity
+        # A sparse tensor has no storage of its own.
+        derived = any(
+            tensor.untyped_storage()._cdata in self._derived  # noqa: SLF001  a storage's identity
+            for tensor in given
+            if tensor.layout is torch.strided
+        )
         copies = call.group in {_COPY, Group.COPY_INTO}
         if not copies and (derived or (self._strict and given)):
-            self._found("fallback", call, sum(tensor.nbytes for tensor in made))
+            self._found("fallback", call, sum(each.numel() * each.element_size() for each in made))
         for tensor in made if derived else ():
             self._derive(tensor)
 
@@ -279,6 +284,8 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
 
     def _derive(self, tensor: Tensor) -> None:
         """Note that a tensor's storage holds data that came from the GPU."""
+        if tensor.layout is not torch.strided:
+            return
         storage = tensor.untyped_storage()
         # The weak reference keeps the storage's address from being used again.
         self._derived[storage._cdata] = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # noqa: SLF001  torch has no types there
@@ -362,6 +369,8 @@ def expect_device(device: torch.device | str, *, allow: Iterable[str] = ()) -> I
         yield
     finally:
         audit.pop()
+    if audit.fault:
+        raise AssertionError(f"not all of it was watched: {audit.fault}")
     left = [
         f"{place.file}:{place.line}: {place.kind} {place.operator},"
         f" {counts.count} x: {linecache.getline(place.file, place.line).strip()}"

@@ -321,5 +321,5 @@ def _installed(owner: str) -> list[str]:
 
 def _grep(name: str, folders: Sequence[str]) -> bool:
     """Return whether a code file in a folder has a name as a whole word."""
-    words = ("grep", "-rqswF", "--include=*.py", "--include=*.so*", "--", name)
+    words = ("grep", "-RqswF", "--include=*.py", "--include=*.so*", "--", name)
     return bool(folders) and process.run([*words, *folders], accept=(0, 1, 2)).returncode == 0

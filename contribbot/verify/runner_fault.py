@@ -64,6 +64,10 @@ def at_fault(results: Iterable[StageResult]) -> bool:
 
 #: The limit in seconds for a pre-flight, mostly for torch's first import from a cold disk.
 TIMEOUT: Final = 180.0
+#: The facts that the self-test prints.
+_REPORTED: Final = frozenset(
+    ("torch", "runtime", "device", "arch", "devices", "memory_free", "memory_total")
+)
 #: With less than this share of the free memory from before, another program has taken memory.
 _TAKEN: Final = 0.5
 
@@ -107,7 +111,7 @@ def fly(
         with contextlib.suppress(ValueError, TypeError):  # a line may be a library's warning
             lines |= json.loads(row)
     wrong = _wrong(done, lines, output, timeout)
-    seen = {name: lines[name] for name in lines.keys() & PreflightRecord.model_fields.keys()}
+    seen = {name: lines[name] for name in lines.keys() & _REPORTED}
     seen |= {"passed": wrong is None, "seconds": round(done.seconds, 1)}
     return Preflight(wrong, PreflightRecord.model_validate({**dict(record), **seen}))
 
