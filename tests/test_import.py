@@ -103,6 +103,17 @@ def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
 
     git(mine, "commit", "-q", "--allow-empty", "-m", "Nothing in it")
     refused("Nothing in it")
+    for subject, body in (
+        ("Cut", "From: B <b@b.c>\nbelow\n"),
+        ("Re: Areas", ""),
+        ("[PATCH] A", ""),
+    ):
+        commit(mine, f"{subject}\n\n{body}", {"README": "x\n"})
+        refused(f"commit {subject!r}: its message cannot stand in a patch file")
+    commit(mine, "Cut\n\nabove\n---\nbelow\n", {"README": "x\n"})
+    (file,) = read_range(mine, "fix~1..fix", pin=None, scratch=made(toy.root / "cut"))
+    assert b"\n\nabove\n ---\nbelow\n---\n" in file.content
+    git(mine, "reset", "-q", "--hard", "HEAD~1")
     commit(mine, "Odd\n", {"new\nline": "x\n"})
     refused("name the file so that it can be printed")
     git(mine, "update-index", "--add", "--cacheinfo", f"160000,{toy.commit},vendor/sub")

@@ -42,6 +42,7 @@ def read_range(
     base, tip = _ends(store, clone, wanted, pin)
     try:
         files = mailable(store, base, tip)
+        _check_round_trip(store, base, tip, files, scratch)
         if into is not None:
             raw = ("--format=", "--raw", "--no-renames", "--no-abbrev", f"{base}..{tip}")
             rows = filter(None, store.git("log", *raw).stdout.split(b"\n"))
@@ -120,6 +121,28 @@ def _commit(clone: Path, name: str) -> str:
     if not commit:
         raise UsageError(f"{clone}: no commit {name}", hint=f"see git -C {clone} log --oneline")
     return commit
+
+
+def _check_round_trip(
+    store: Store, base: str, tip: str, files: tuple[PatchFile, ...], scratch: Path
+) -> None:
+    """Raise QueueError if the patch files lose a change or a part of a commit message."""
+    series = apply_series(store, base, files, pin="where the range starts", scratch=scratch)
+    log = store.git("log", "-z", "--reverse", "--format=%T %B", f"{base}..{tip}").stdout
+    commits = [row.partition(b" ") for row in log.rstrip(b"\0").split(b"\0")]
+    if [applied.tree.encode() for applied in series.applied] != [tree for tree, _, _ in commits]:
+        why = series.why or "another tree"
+        raise QueueError(f"its patch files do not give the commits again: {why}")
+    for applied, (_, _, message) in zip(series.applied, commits, strict=True):
+        # Git takes a message that is not UTF-8 for Latin-1.
+        texts = [message.decode(encoding, "replace") for encoding in ("utf-8", "latin-1")]
+        if applied.message.split() not in [text.split() for text in texts]:
+            subject = texts[0].partition("\n")[0]
+            why = "git takes its first lines for headers or marks"
+            raise QueueError(
+                f"commit {subject!r}: its message cannot stand in a patch file: {why}",
+                hint="reword it (git rebase -i)",
+            )
 
 
 #: The line that `git format-patch` writes before each mail; its date is a constant of git.
