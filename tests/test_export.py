@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from contribbot.errors import QueueError
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exchange import mbox
 from tests.lifetoy import contribbot, snapshot
@@ -99,6 +100,8 @@ def test_patches_of_several_pins_and_one_without_commits(stack: Toy) -> None:
     assert "name those of one pin: contribbot queue export NAME" in ran.err
 
 
-def test_a_mail_without_its_first_line_gets_one() -> None:
+def test_a_mail_without_its_first_line_gets_one_and_holds_no_other() -> None:
     mail = b"From: A <a@b.c>\nDate: now\nSubject: x\n\n---\n\ndiff --git a/x b/x\n"
     assert mbox([PatchFile("0001-x.patch", mail)]).endswith(b"2001\n" + mail)
+    with pytest.raises(QueueError, match="a line reads as the first line of another mail"):
+        mbox([PatchFile("0001-x.patch", mail.replace(b"---", b"From me Mon Sep 17 10:00:00 2001"))])

@@ -364,6 +364,8 @@ def _problem_in(message: str) -> str:
     return "".join(char for char in prose if char.isprintable() or char == "\n")
 
 
+#: A line at which `git mailsplit` begins a new mail.
+_MAIL_BEGINS: Final = re.compile(rb"^From [^\n]*\d:\d\d[^\n]* \d+\r?$", re.MULTILINE)
 _FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
 
 
@@ -425,5 +427,11 @@ def export(queue: Queue, names: Sequence[str], *, progress: Progress) -> Export:
 
 def mbox(files: Sequence[PatchFile]) -> bytes:
     """Return one mbox of all patch files, for `git am --keep-cr`."""
+    for file in files:
+        if _MAIL_BEGINS.search(file.content.partition(b"\n")[2]):
+            raise QueueError(
+                f"{file.name}: a line reads as the first line of another mail",
+                hint=f"reword the message, or send the file alone: git am {file.name}",
+            )
     mails = (file.content for file in files)
     return b"".join(mail if mail.startswith(b"From ") else _FROM + mail for mail in mails)
