@@ -77,12 +77,10 @@ _RAISED: Final = (
     ValueError,
     RuntimeError,
 )
-#: Errors that reading an answer raises if a field is missing or has another type, and PyGithub if
-#: an answer points to another server.
+#: Errors that reading an answer raises if a field is missing or has another type.
 _ODD: Final = (
     BadAttributeException,
     GithubException,
-    AssertionError,
     AttributeError,
     LookupError,
     TypeError,
@@ -198,6 +196,15 @@ class Requester(github.Requester.Requester):
         self.server, self.waits, self._token = server, waits, token
         for name in ("github", "urllib3"):
             logging.getLogger(name).setLevel(logging.ERROR)  # both log whole answers
+
+    def requestJsonAndCheck(  # noqa: N802  PyGithub's name
+        self, verb: str, url: str, *args: object, **named: object
+    ) -> tuple[dict[str, str], dict[str, JsonValue]]:
+        """Send a request; refuse an address on another server, which would get the token."""
+        if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
+            why = f"{verb}: GitHub points to another server: {url[:200]!a}"
+            raise GitHubError(why, hint="correct GITHUB_API_URL, if that is the right server")
+        return super().requestJsonAndCheck(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
 
     def requestJson(  # noqa: N802  PyGithub's name
         self,

@@ -206,7 +206,9 @@ def link(text: Callable[[str], str]) -> f.Fault:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('<https://example.org/pulls?page=2>; rel="next"', "AssertionError in Requester"),
+        ('<https://example.org/pulls?page=2>; rel="next"', "points to another server"),
+        # PyGithub would send the token to any subdomain.
+        ('<http://x.127.0.0.1/pulls?page=2>; rel="next"', "points to another server"),
         ('<BASE/repos/org/tool/pulls?page=2>; rel="next"', "its next page is none after it"),
         ('<BASE/repositories/7/pulls?page=1>; rel="next"', "its next page is none after it"),
         ("<BASE/x>; rel", ""),
