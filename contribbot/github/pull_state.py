@@ -313,16 +313,15 @@ def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str
 
 
 def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError) -> PullState:
-    """Read by REST the bare state of a pull request that is open or merged."""
+    """Read by REST the bare state of an open pull request."""
     pull = github.pull(repository, number).complete()
-    merged = pull.merged_at is not None
-    if pull.state == "closed" and not merged:
-        raise why  # only GraphQL tells whether a bot has landed it
+    if pull.state != "open":
+        raise why  # only GraphQL tells whether a bot has landed it, or a commit reverted it
     return PullState(
         number=number,
         url=pull.html_url,
         title=pull.title,
-        state="merged" if merged else "open",
+        state="open",
         draft=pull.draft,
         author=getattr(pull.user, "login", ""),
         base=pull.base.ref,
@@ -331,7 +330,6 @@ def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError) -> 
         head=pull.head.sha,
         mergeable={True: "mergeable", False: "conflicting"}.get(pull.mergeable, "unknown"),
         merge_state=pull.mergeable_state or "unknown",
-        merge_commit=(pull.merge_commit_sha or "") if merged else "",
         unread=f"jobs, reviews, threads and comments: {why.message}",
     )
 

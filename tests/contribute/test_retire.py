@@ -116,10 +116,14 @@ def test_what_was_reverted_stays(post: Post) -> None:
     assert f"then reverted by {back[:12]}" in refused(post).message
 
 
-def test_a_github_that_cannot_be_asked_is_no_reason(post: Post) -> None:
-    post.open()
+# REST does not tell whether a commit has reverted a merged one.
+@pytest.mark.parametrize(("path", "merged"), [("", False), ("/graphql$", True)])
+def test_a_github_that_cannot_be_asked_is_no_reason(post: Post, path: str, *, merged: bool) -> None:
+    pull = post.open()
+    if merged:
+        post.github.merge(pull, "squash")
     before = snapshot(post.toy.queue)
-    post.faults.arm(SERVER_ERROR, times=0)
+    post.faults.arm(SERVER_ERROR, path=path, times=0)
     with pytest.raises(GitHubError):
         take_out(post)
     assert post.faults.struck
