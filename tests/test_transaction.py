@@ -230,7 +230,14 @@ def test_a_reader_beside_a_writer_never_sees_half_of_a_change(
 def test_a_folder_where_a_file_belongs_is_named(queue: Path) -> None:
     before = tree(queue / "patches")
     with pytest.raises(QueueError, match="a folder, where a file belongs"):
-        write_all(queue, {"patches/one": b""})
+        write_all(queue, {"patches/new/checks/x": b"", "patches/new/y": b"", "patches/one": b""})
     with pytest.raises(MachineError, match="File exists"):
         write_all(queue, {"patches/queue.toml": b"x", "patches/one/patch.toml/x": b""})
     assert tree(queue / "patches") == before
+
+
+def test_a_change_that_an_earlier_release_left_half_made_is_refused(queue: Path) -> None:
+    (queue / ".contribbot" / "change").mkdir(parents=True)
+    with pytest.raises(QueueError, match=r"\.contribbot/change: .* half made") as raised:
+        load_queue(queue)
+    assert "git status" in raised.value.hint

@@ -298,6 +298,7 @@ class Transaction:
         summary = self._operation or f"change of {', '.join(changed)}"
         deleted = [path for path, content in changed.items() if content is None]
         renames: dict[Path, Path] = {}
+        folders: list[Path] = []
         try:
             if log is not None:
                 log.record("state" if operation else "version", summary, changed)
@@ -307,11 +308,10 @@ class Transaction:
                     place = (self._folder / path).resolve()
                     partial = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.partial")
                     renames[partial] = place
+                    folders += [each for each in reversed(place.parents) if not each.exists()]
                     _write(partial, content, place)
         except BaseException as error:
-            for partial in renames:
-                with contextlib.suppress(OSError):
-                    partial.unlink()
+            _clean(renames, folders)
             if isinstance(error, OSError):
                 raise _unchanged(error, self._folder) from error
             raise
@@ -321,6 +321,16 @@ class Transaction:
             _delete(self._folder, path)
         if log is not None and operation:
             log.record("operation", summary, changed)
+
+
+def _clean(partials: Iterable[Path], folders: Sequence[Path]) -> None:
+    """Delete unfinished files, and the folders that were made for these files."""
+    for partial in partials:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _check_writable(place: Path) -> None:
@@ -388,6 +398,11 @@ def transaction(folder: Path, operation: str = "") -> Iterator[Transaction]:
 
 def consistent(folder: Path, read: Callable[[], T]) -> T:
     """Return what `read` returns; after a failure beside a writer, read again with the lock."""
+    if (stage := folder / ".contribbot" / "change").exists():
+        raise QueueError(
+            f"{stage}: an earlier release left a change of the queue half made",
+            hint="put the queue right, as git status shows it; then delete that folder",
+        )
     try:
         return read()
     except (QueueError, OSError):
