@@ -56,7 +56,6 @@ def test_what_cannot_be_told_is_passed_over_and_said(releases: Toy, program: Pro
     assert dig(ran.json(), "suspects") == ["v1.3", "v1.4"]
 
 
-@pytest.mark.usefixtures("releases")
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
@@ -71,14 +70,22 @@ def test_what_cannot_be_told_is_passed_over_and_said(releases: Toy, program: Pro
             "does not come after v1.3; write them the other way round",
         ),
         (["v1.3", "v1.3", "--commits"], 2, "both ends are v1.3"),
+        # As where each release has a branch of its own.
+        (
+            ["stable", "v1.3", "--commits"],
+            2,
+            "two branches of the history; begin where they part: git merge-base stable v1.3",
+        ),
         (["v1.0^", "v1.3", "--commits"], 2, "v1.0^: neither a tag nor a commit; name a tag, or a"),
         (["", "v1.3", "--commits"], 2, "neither a tag nor a commit"),
         (["0ab1234", "v1.3", "--commits"], 3, "no tag 0ab1234; name a tag, or a commit by its 40"),
     ],
 )
 def test_a_range_that_makes_no_sense_is_named(
-    program: Program, args: list[str], code: int, words: str
+    releases: Toy, program: Program, args: list[str], code: int, words: str
 ) -> None:
+    aside = git(releases.upstream, "commit-tree", "-p", "v1.1", "-m", "aside", "v1.1^{tree}")
+    git(releases.upstream, "tag", "stable", aside.decode().strip())
     start, end, *more = args
     ran = program("bisect", "area", start, end, *more)
     assert (ran.code, words in ran.err) == (code, True), ran.err

@@ -245,6 +245,11 @@ def commits_between(upstream: Upstream, source: GitSource, start: str, end: str)
         later = remote.git("rev-list", "--first-parent", "--reverse", f"{_START}..{_END}").split()
         if not later:
             raise out_of_order(start, end)
+        if remote.git("rev-list", "--max-count=1", f"{_END}..{_START}").strip():
+            raise UsageError(
+                f"{end} does not come after {start}: they are on two branches of the history",
+                hint=f"begin where they part: git merge-base {start} {end}",
+            )
     return [first, *later]
 
 
