@@ -93,6 +93,19 @@ def test_each_pin_of_the_real_queue_moves_and_the_others_stay(place: int) -> Non
     assert spec_of(remove_pin(REAL, old)).pins == (*spec.pins[:place], *spec.pins[place + 1 :])
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_a_pin_goes_with_its_own_comments(place: int) -> None:
+    rows = [
+        f'\n[[pins]]\nupstream = "{name}"  # {tag} of {name}\ntag = "{tag}"  # {tag} alone\n'
+        'sources = [{ kind = "git" }]\n'
+        for name, tag in (("x", "v1"), ("y", "v1"), ("x", "v2"))
+    ]
+    content = "".join(["order = []\n", *rows])
+    edited = remove_pin(content.encode(), spec_of(content.encode()).pins[place]).decode()
+    del rows[place]
+    assert edited.rstrip() == "".join(["order = []\n", *rows]).rstrip()
+
+
 def test_a_pin_is_added_at_the_end() -> None:
     new = Pin(upstream="y", tag="v2", sources=(SDIST, GIT))
     edited = set_pin(SMALL, None, new)

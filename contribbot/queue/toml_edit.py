@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping, MutableSequence, Sequence
+from difflib import SequenceMatcher
 from typing import Final
 
 import tomlkit
@@ -84,18 +86,23 @@ def _set(table: TOMLDocument | AbstractTable, key: str, value: JsonValue) -> Non
 
 def _set_list(items: AoT | Array, wanted: list[JsonValue]) -> None:
     """Change a list; equal items stay unchanged, tables of the same kind are edited in place."""
-    kinds = [_kind(value) for value in wanted]
-    for place in reversed(range(len(items))):
-        if _kind(items[place].unwrap()) not in kinds:
-            del items[place]
-    array: MutableSequence[Item] = items
-    for place, value in enumerate(wanted):
-        if place < len(items) and _kind(items[place].unwrap()) == kinds[place]:
-            if isinstance(value, dict):
-                _set_table(items[place], value)
-        else:
-            array.insert(place, _item(value, inline=isinstance(items, Array)))
-    del items[len(wanted) :]
+    old: list[JsonValue] = list(items.unwrap())
+    texts = [[json.dumps(item, sort_keys=True) for item in side] for side in (old, wanted)]
+    for tag, low, high, first, last in reversed(
+        SequenceMatcher(None, texts[0], texts[1]).get_opcodes()
+    ):
+        new = wanted[first:last]
+        if tag == "equal":
+            continue
+        if [_kind(item) for item in old[low:high]] == [_kind(item) for item in new]:
+            for place, item in enumerate(new, start=low):
+                if isinstance(item, dict):
+                    _set_table(items[place], item)
+            continue
+        del items[low:high]
+        array: MutableSequence[Item] = items
+        for item in reversed(new):
+            array.insert(low, _item(item, inline=isinstance(items, Array)))
 
 
 def _kind(item: JsonValue) -> str:
