@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from contribbot.cli.verify import CheckReport
 from contribbot.model.record import CheckDetails
 from tests.conftest import Program
 from tests.contribute.terminal import sitting
@@ -82,6 +83,8 @@ def test_what_is_run(
         (("from toy.area import rectangle\n\n\n"
          "def test_it():\n    assert [1, rectangle(2, 3)] == [1, 6]\n"),
          "At index 1", "as expected: At index 1 diff: 5 != 6", 0),
+        (f"{RED}\n\ndef test_list():\n    assert [1, rectangle(2, 3)] == [1, 6]\n", "At index 1",
+         "its line: At index 1 diff: 5 != 6", 1),
         (RED, "^ValueError", "AssertionError: assert 5 == 6 (not stated)", 1),
         (PASS_TO_PASS, "^No", "red on the base: 1 passed: NOT as expected, it must fail, for", 1),
         (RED.replace("== 6", "== 5"), "^No", "red on the patched tree: 1 failed: NOT as expec", 1),
@@ -97,6 +100,16 @@ def test_what_is_wrong_in_a_check(toy: Toy, check: str, reason: str, said: str, 
     assert said in ran.out
     assert ("To record it" in ran.out) == (code == 0)
     assert ran.code == code, ran.out
+
+
+def test_a_reason_below_the_first_line_of_a_message_has_a_key_of_its_own(toy: Toy) -> None:
+    content = RED.replace("rectangle(2, 3) == 6", "[rectangle(2, 3)] == [6]")
+    toy.put_area(checks=one_check(reason="At index 0"), check_files={"test_red.py": content})
+    ran = contribbot(toy.queue, "check", "area", "--on", "base", "--json")
+    (failure,) = CheckReport.model_validate_json(ran.out).runs[0].failures
+    assert (failure.message, failure.line) == (
+        "AssertionError: assert [5] == [6]", "At index 0 diff: 5 != 6",
+    )  # fmt: skip
 
 
 def test_before_there_are_commits(toy: Toy) -> None:

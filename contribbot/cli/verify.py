@@ -146,8 +146,9 @@ def check(
 class FailureView(Model):
     """Tests that failed with the same message."""
 
-    #: The message's line with the stated reason, or else the first line.
     message: str
+    #: The message's line with the stated reason, if this is not the first line; or empty.
+    line: str
     tests: tuple[str, ...]
     stated: bool  # whether the message has the stated reason
     broken: bool  # whether the failure shows nothing about the patch
@@ -171,15 +172,16 @@ class RunView(Model):
         run, reason = ran.run, ran.check.reason
         groups: dict[str, list[FailedTest]] = {}
         for failure in run.failed:
-            groups.setdefault(stated_line(reason, failure.message), []).append(failure)
+            groups.setdefault(failure.first, []).append(failure)
         failures = tuple(
             FailureView(
-                message=message,
+                message=first,
+                line=_later_line(reason, tests[-1].message),
                 tests=tuple(failure.test for failure in tests),
                 stated=bool(re.search(reason, tests[-1].message)),
                 broken=any(failure.kind for failure in tests),
             )
-            for message, tests in groups.items()
+            for first, tests in groups.items()
         )
         return cls(
             check=ran.check.title,
@@ -191,6 +193,12 @@ class RunView(Model):
             trouble=run.detail,
             not_run=ran.not_run,
         )
+
+
+def _later_line(reason: str, message: str) -> str:
+    """Return the line with the stated reason; empty: the first line of the message has it."""
+    line = stated_line(reason, message)
+    return "" if line == message.partition("\n")[0].strip() else line
 
 
 class CheckReport(Model):
@@ -216,7 +224,7 @@ def _lines(ran: TreeRun, run: RunView) -> Iterator[str]:
     seen = ", ".join(f"{number} {word}" for word, number in counts if number) or "nothing ran"
     if run.outcome is Outcome.PASSED and all(failure.stated for failure in run.failures):
         # All went as stated: one line with the counts and the reason is enough.
-        reasons = [failure.message for failure in run.failures[:1]]
+        reasons = [failure.line or failure.message for failure in run.failures[:1]]
         yield ": ".join((title, seen, "as expected", *reasons))
         return
     must = "fail, for the stated reason" if red else "pass"
@@ -231,6 +239,8 @@ def _lines(ran: TreeRun, run: RunView) -> Iterator[str]:
     for failure in run.failures[:_MOST]:
         word = "broken" if failure.broken else "as stated" if failure.stated else "not stated"
         yield f"  seen    {failure.message}{f' ({word})' if red or failure.broken else ''}"
+        if failure.line and failure.stated and red:
+            yield f"          its line: {failure.line}"
         more = f" and {len(failure.tests) - 1} more" if failure.tests[1:] else ""
         yield f"          in {failure.tests[0]}{more}"
     if run.failures[_MOST:]:
