@@ -10,6 +10,7 @@ from pydantic import Field
 
 from contribbot.cli.command import PatchArgument, Reply, command, open_patch, open_queue
 from contribbot.cli.render import Block, StateText, Table, indented, pairs, summary_of
+from contribbot.errors import ContribbotError
 from contribbot.model.base import Model
 from contribbot.model.checks import Check, Numerics
 from contribbot.model.evidence import RAN, Verdict
@@ -123,6 +124,8 @@ class ListedPatch(Model):
     #: Why nobody should propose the patch: what has the same change already; or empty.
     superseded: str = Field(default="", exclude_if=operator.not_)
     turned_down: bool = Field(default=False, exclude_if=operator.not_)
+    #: Why the verdict is not known: a file of the patch cannot be read.
+    unread: str = Field(default="", exclude=True)
 
 
 class PatchList(Model):
@@ -130,6 +133,8 @@ class PatchList(Model):
 
     patches: tuple[ListedPatch, ...]
     pins: tuple[str, ...]
+    #: Why no verdict is known: a file of the queue cannot be read.
+    unread: str = Field(default="", exclude_if=operator.not_)
 
 
 @command("queue list --json")
@@ -137,7 +142,9 @@ def list_patches() -> Reply:
     """List the patches in the queue's order."""
     queue = open_queue()
     patches = tuple(_listed(queue, name) for name in queue.own)
-    listed = PatchList(patches=patches, pins=tuple(pin.title for pin in queue.spec.pins))
+    unread = next((patch.unread for patch in patches if patch.unread), "")
+    titles = tuple(pin.title for pin in queue.spec.pins)
+    listed = PatchList(patches=patches, pins=titles, unread=unread)
     rows = [
         (
             str(place),
@@ -150,32 +157,49 @@ def list_patches() -> Reply:
     ]
     head = ("", "patch", "verdict", "pull request", "title")
     pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
-    return Reply(listed, [Table(rows, head, cut=True) if rows else f"the queue is empty{pins}"])
+    table = Table(rows, head, cut=True) if rows else f"the queue is empty{pins}"
+    return Reply(listed, [table, *([f"no verdict is known: {unread}"] if unread else [])])
 
 
 def _listed(queue: Queue, name: str) -> ListedPatch:
     """Return a patch as listed, with the verdict and the proved targets of its fresh records."""
-    patch, records = queue.patch(name), read_records(queue, queue.evidence, name)
+    spec = queue.specs[name]
+    row = ListedPatch(
+        patch=name,
+        commits=len(list((queue.folder / "patches" / name).glob("*.patch"))),
+        **spec.model_dump(include={"upstream", "pin", "depends_on", "title"}),
+        unproved=spec.unproved,
+        verdict="not known",
+        targets=(),
+        pull_request="",
+        turned_down=bool(spec.turned_down),
+    )
+    try:
+        queue.patch(name)  # raises if a file of the patch cannot be read
+        records = read_records(queue, queue.evidence, name)
+        refuted = refutations(queue, name, records)
+        pull_request = pull_request_words(history.read(queue.folder, name))
+        superseded = superseded_words(queue, name)
+    except ContribbotError as error:
+        return row.model_copy(update={"unread": error.message})
     fresh = [
         record.statement.predicate.contribbot
         for record in records
         if record.state is State.FRESH and record.statement
     ]
-    refuted = refutations(queue, name, records)
     verdicts = {Verdict.REFUTED} if refuted else {details.verdict for details in fresh}
     proofs = (row for details in fresh for row in details.stages if proves(row))
     targets = (row.target if row.stage in RAN else f"{row.stage}:{row.target}" for row in proofs)
-    return ListedPatch(
-        patch=name,
-        commits=len(patch.files),
-        **patch.spec.model_dump(include={"upstream", "pin", "depends_on", "title"}),
-        unproved=patch.spec.unproved,
-        verdict=next((str(each) for each in _VERDICTS if each in verdicts), "no fresh record"),
-        targets=tuple(dict.fromkeys(target.removesuffix(":any") for target in targets)),
-        refuted=refuted,
-        pull_request=pull_request_words(history.read(queue.folder, name)),
-        superseded=superseded_words(queue, name),
-        turned_down=bool(patch.spec.turned_down),
+    return row.model_copy(
+        update={
+            "verdict": next(
+                (str(each) for each in _VERDICTS if each in verdicts), "no fresh record"
+            ),
+            "targets": tuple(dict.fromkeys(target.removesuffix(":any") for target in targets)),
+            "refuted": refuted,
+            "pull_request": pull_request,
+            "superseded": superseded,
+        }
     )
 
 
