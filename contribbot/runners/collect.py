@@ -165,7 +165,10 @@ class _Collection:
         bad = {cell.state for cell in cells} - {CellState.PROVED}
         cells += [_end(cell, CellState.OPEN, cell.reason) for cell in plan.open]
         merged = merge(self._queue, records.values())
-        sound = all(record.merged != "refused" for record in merged)
+        # A job that runs again may still refute what its earlier attempt proved.
+        jobs = [self._jobs[job.id] for job in plan.jobs if job.id in self._jobs]
+        over = all(job.status == "completed" for job in jobs)
+        sound = over and all(record.merged != "refused" for record in merged)
         return Collected(
             repository=self._repository,
             run=self._run.id,
