@@ -182,8 +182,9 @@ class ArtifactError(Exception):
 
 def read_artifact(github: GitHub, repository: str, artifact: Artifact) -> dict[str, bytes]:
     """Fetch an artifact and return its files by name."""
-    if artifact.expired:
-        raise ArtifactError("it has expired")
+    if artifact.expired or artifact.size_in_bytes > PACKED:
+        size = f"{artifact.size_in_bytes >> 20} MiB; at most {PACKED >> 20}"
+        raise ArtifactError("it has expired" if artifact.expired else size)
     path = f"{github.repository(repository).url}/actions/artifacts/{artifact.id}/zip"
     content = io.BytesIO(github.requester.fetch(path, most=PACKED))
     try:
@@ -191,7 +192,7 @@ def read_artifact(github: GitHub, repository: str, artifact: Artifact) -> dict[s
             if sum(info.file_size for info in archive.infolist()) > UNPACKED:
                 raise ArtifactError(f"it unpacks to more than {UNPACKED >> 20} MiB")
             return {info.filename: archive.read(info) for info in archive.infolist()}
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ArtifactError(f"not a sound zip: {line_of(str(error), 120)}") from error
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import ValidationError
 
-from contribbot.errors import ExitCode, UsageError
+from contribbot.errors import ContribbotError, ExitCode, UsageError
 from contribbot.files import lock, run_folder, write_atomically
 from contribbot.github.auth import Server
 from contribbot.github.client import whole
@@ -340,17 +340,20 @@ def _merge(queue: Queue, record: JobRecord) -> RecordEnd:
     merged: Literal["new", "replaced", "unchanged", "kept", "refused"] = "refused"
     why = record.refused
     if details is not None and not record.refused:
-        merged, why = "new", f"{details.verdict} on {details.machine.slug}"
-        history.note_verified(queue.folder, record.patch, event_of(details), ran=True)
-        if place.exists():
-            old = judge_record(queue, place)
-            known = old.statement if old.state is State.FRESH else None
-            superior = _superior(known.predicate.contribbot, details) if known else ""
-            same = place.read_bytes() == record.content
-            merged = "unchanged" if same else "kept" if superior else "replaced"
-            why = superior if merged == "kept" else why
-        if merged in {"new", "replaced"}:
-            write_atomically(place, record.content)
+        try:
+            merged, why = "new", f"{details.verdict} on {details.machine.slug}"
+            history.note_verified(queue.folder, record.patch, event_of(details), ran=True)
+            if place.exists():
+                old = judge_record(queue, place)
+                known = old.statement if old.state is State.FRESH else None
+                superior = _superior(known.predicate.contribbot, details) if known else ""
+                same = place.read_bytes() == record.content
+                merged = "unchanged" if same else "kept" if superior else "replaced"
+                why = superior if merged == "kept" else why
+            if merged in {"new", "replaced"}:
+                write_atomically(place, record.content)
+        except ContribbotError as error:
+            merged, why = "refused", error.message
     return RecordEnd(path=path, job=record.job.id, merged=merged, why=why)
 
 

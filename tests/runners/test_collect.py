@@ -10,7 +10,8 @@ import pytest
 from contribbot.errors import ExitCode
 from contribbot.github.auth import find_server
 from contribbot.model.evidence import Outcome
-from contribbot.runners.actions import gh_denial, repository_of
+from contribbot.queue.history import journal_file
+from contribbot.runners.actions import PACKED, gh_denial, repository_of
 from contribbot.runners.collect import CellState
 from contribbot.verify.evidence import State, read_records
 from tests.github.handle import GitHub
@@ -57,8 +58,8 @@ def test_all_came_and_passed(home: Home) -> None:
     [
         (None, "cancelled", CellState.MISSING, "ended with cancelled and left no record"),
         (None, "", CellState.RUNNING, "its job is queued"),
-        (Outcome.FAILED, "failure", CellState.REFUTED, "reproduce: on-gpu: made up"),
         (Outcome.PASSED, "", CellState.PROVED, "reproduce:gfx942"),
+        (Outcome.FAILED, "failure", CellState.REFUTED, "reproduce: on-gpu: made up"),
         (Outcome.UNAVAILABLE, "failure", CellState.INCOMPLETE, "made up"),
     ],
 )
@@ -70,10 +71,10 @@ def test_the_state_of_a_cell(
         home.send(RAN, home.files(RAN, outcomes={"reproduce": outcome}), end)
     elif end:
         home.end(RAN, end)
-    found = home.collected()
     if not end:
         # The job waits, perhaps for a rerun.
         add_job(home.github.state, home.run, RAN)
+    found = home.collected()
     assert states(found) == {"compile area gfx942": CellState.PROVED, "gpu area gfx942": state}
     assert said in why(found)
     assert not found.complete
@@ -190,6 +191,13 @@ def test_which_record_stays(home: Home) -> None:
         assert record.merged == merged, record.why
         assert said in record.why
         assert (path.read_bytes() == content) is (merged == "kept")
+    # A journal that cannot be read ends nothing but the merging of its own records.
+    home.begin(everything=True)
+    home.send(RAN)
+    journal = journal_file(home.ranged.folder, "area")
+    journal.write_bytes(b"no\n" + journal.read_bytes())
+    (record,) = home.collected().records
+    assert (record.merged, "area" in record.why) == ("refused", True), record.why
 
 
 def test_the_queue_has_moved_on(home: Home) -> None:
@@ -215,8 +223,14 @@ def test_a_run_that_cannot_be_collected(home: Home) -> None:
     home.run.artifacts = [plan]
     plan.stored = packed({"plan.json": b"[]"})
     assert "its plan: 1 validation error for Plan" in home.collect().err
-    plan.stored = b"PK\x05\x06 no"
-    assert "its plan: not a sound zip" in home.collect().err
+    encrypted = packed({"plan.json": b"[]"}).replace(b"\x14\x03\x14\0\0", b"\x14\x03\x14\0\1")
+    for stored, why_not in (
+        (b"PK\x05\x06 no", "not a sound zip"),
+        (encrypted, "not a sound zip: File "),
+        (bytes(PACKED + 2**20), "65 MiB; at most 64"),
+    ):
+        plan.stored = stored
+        assert f"its plan: {why_not}" in home.collect().err
     assert "run 7 of example/queue: no such run" in home.command("collect", "7").err
     home.run.path = ".github/workflows/rebase.yml"
     assert "is one of '.github/workflows/rebase.yml'" in home.collect().err
