@@ -10,6 +10,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Final, Literal
@@ -129,6 +130,8 @@ def start(
             ref, inputs, throw=True, return_run_details=True
         )
     except (NotFoundError, RefusedError) as error:
+        if isinstance(error, RefusedError) and error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+            raise
         raise UsageError(
             f"{repository} {ref}: {error.message}",
             hint=f"{WORKFLOW} must be on the default branch, current and enabled (contribbot "

@@ -9,6 +9,7 @@ import pytest
 
 from contribbot.errors import ExitCode
 from tests.conftest import Ran
+from tests.github.faults import CONFLICT, Fault, Faults
 from tests.github.handle import GitHub
 from tests.github.state_actions import Run, Storage, actions_of, add_job, end_job
 from tests.runners.conftest import Ranged
@@ -127,7 +128,19 @@ def test_a_server_that_does_not_tell_the_number(desk: Desk) -> None:
     assert "--resume RUN" in said.err
 
 
-def test_a_workflow_that_is_not_there(home: Home) -> None:
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        (Fault("not there"), ExitCode.USAGE, "contribbot runners workflows install"),
+        (CONFLICT, ExitCode.MACHINE, "Git Repository is empty"),
+    ],
+    ids=str,
+)
+def test_a_workflow_that_cannot_be_started(
+    home: Home, fault: Fault, code: ExitCode, said: str
+) -> None:
+    faults = Faults()
+    faults.arm(fault, path="/dispatches$")
+    home.github.hooks.append(faults)
     told = home.command("dispatch")
-    assert told.code == ExitCode.USAGE
-    assert "contribbot runners workflows install" in told.err
+    assert (told.code, said in told.err) == (code, True), told.err
