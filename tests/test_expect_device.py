@@ -59,6 +59,12 @@ def test_a_block_fails_where_it_leaves_its_device(case: str, device: str) -> Non
         assert "fallback aten" not in said or __file__ in str(error)
 
 
+def test_a_sparse_tensor_is_counted_where_it_leaves_the_cpu() -> None:
+    x = torch.ones(2, device="meta")
+    with pytest.raises(AssertionError, match="upload aten::_to_copy, 1 x"), expect_device("meta"):
+        (x + 1, torch.eye(2).to_sparse().to("meta"))
+
+
 @pytest.mark.parametrize(
     "allow", [["aten::_local*"], ["*/test_expect_device.py:*"], ["no", "aten::_local_scalar_dense"]]
 )

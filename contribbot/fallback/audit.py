@@ -213,7 +213,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
                 self._upload(call, made, source)
         elif self._is_away(source):
             if not self._streams(call, made):
-                self._found("download", call, made.nbytes)
+                self._found("download", call, _size(made))
             self._derive(made)
         else:
             self._on_host(call, [source], [made])
@@ -243,13 +243,13 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         )
         copies = call.group in {_COPY, Group.COPY_INTO}
         if not copies and (derived or (self._strict and given)):
-            self._found("fallback", call, sum(each.numel() * each.element_size() for each in made))
+            self._found("fallback", call, sum(map(_size, made)))
         for tensor in made if derived else ():
             self._derive(tensor)
 
     def _upload(self, call: Call, made: Tensor, source: Tensor | None = None) -> None:
         if source is None or not self._streams(call, source):
-            self._found("upload", call, made.nbytes)
+            self._found("upload", call, _size(made))
 
     def _streams(self, call: Call, host: Tensor) -> bool:
         """Return whether a copy is asynchronous: non-blocking, with pinned memory."""
@@ -325,6 +325,11 @@ def _owner(file: str) -> str:
     if file.startswith("<"):
         return "text"
     return "python" if file.startswith(_PYTHON) else "program"
+
+
+def _size(tensor: Tensor) -> int:
+    """Return the bytes of a tensor's elements; `nbytes` is not defined for a sparse tensor."""
+    return tensor.numel() * tensor.element_size()
 
 
 def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
