@@ -206,7 +206,7 @@ def test_an_emptied_cache_leaves_open_trees_whole(
     program: Program, tree: Path, tmp_path: Path, home: Path
 ) -> None:
     program("edit", "area")
-    shutil.rmtree(tmp_path / "cache")
+    (tmp_path / "cache").rename(tmp_path / "gone")
 
     (tree / "README").write_text("toy\nmine\n")
     commit(tree, home, "-am", "Zwölf")
