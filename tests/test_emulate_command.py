@@ -264,12 +264,23 @@ def test_what_cannot_be_run(program: list[str], targets: list[str], message: str
         run(program, targets)
 
 
+NO_FILE = "nope.py: no such file; give its path from the current folder"
+PYTEST = ["--", "pytest", "--version"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--", "x.py"], "x.py is no target: gfx90a, gfx942, gfx950, gfx1100, gfx1150, gfx1151, "),
         (["mi300x", "--", "x.py"], "mi300x is no target"),
         (["gfx942", "pytest", "-q"], "no such option: -q; see `contribbot emulate -h`"),
+        (["gfx942", "--", "nope.py"], NO_FILE),
+        (["gfx942", "--", "python", "nope.py"], NO_FILE),
+        (["gfx942", "--", "pytest", "nope.py"], NO_FILE),
+        (["gfx942", "--report", "new", "--", "pytest", "nope.py"], NO_FILE),
+        (["--report", "nope"], "nope: no sweep in it; "),
+        (["gfx942", "--report", "new", "--compare", "nope", *PYTEST], "nope: no sweep in it; "),
+        (["gfx942", "--report", "new", "--report", "nope", *PYTEST], "nope: no sweep in it; "),
     ],
 )
 def test_how_it_is_called(words: list[str], message: str, tmp_path: Path) -> None:
@@ -277,6 +288,7 @@ def test_how_it_is_called(words: list[str], message: str, tmp_path: Path) -> Non
     assert ran.returncode == ExitCode.USAGE
     assert ran.stderr.decode().startswith(f"contribbot: {message}")
     assert ran.stderr.count(b"\n") == 1
+    assert not (tmp_path / "new").exists()
 
 
 # --- Whole runs ----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from contribbot.sweep import findings
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison, SweepFinding
 from contribbot.sweep.folder import (
     bring_together,
+    read_header,
     read_sweep,
     run_sweep,
     sweep_exit_code,
@@ -77,8 +78,9 @@ def emulate(
         raise UsageError(
             "--compare and --shard are for a sweep", hint="name its folder: --report DIR"
         )
+    earlier = read_sweep(compare) if compare else None
     if report and not words:
-        return show_sweep(report, compare)
+        return show_sweep(report, earlier)
     if not words:
         raise UsageError("no target and no program are given", hint=_EXAMPLE)
     if not targets:
@@ -89,11 +91,13 @@ def emulate(
 
     program = words[len(targets) :]
     if report:
+        for folder in report[1:]:
+            read_header(folder)
         with _refusals():
             cut_off = run_sweep(
                 program, targets, report[0], shard=shard, quiet=as_json, started=started
             )
-        shown = show_sweep(report, compare)
+        shown = show_sweep(report, earlier)
         return replace(shown, code=ExitCode.INTERRUPTED) if cut_off else shown
     with _refusals():
         found = run(program, targets, quiet=as_json, started=started)
@@ -114,10 +118,10 @@ def _refusals() -> Iterator[None]:
         raise kind(error.message, hint=error.hint) from error
 
 
-def show_sweep(folders: Sequence[Path], earlier: Path | None) -> Reply:
+def show_sweep(folders: Sequence[Path], earlier: Sweep | None) -> Reply:
     """Sum up a sweep, write the report's page, and return the summary as a reply."""
     sweep = bring_together(folders)
-    comparison = findings.compare(read_sweep(earlier), sweep) if earlier else None
+    comparison = findings.compare(earlier, sweep) if earlier else None
     write_report(folders[0], sweep, sweep_page(sweep, comparison))
     lines = sweep_lines(sweep, comparison, folders[0])
     return Reply(comparison or sweep, lines, sweep_exit_code(sweep))

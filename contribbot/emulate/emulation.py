@@ -144,7 +144,7 @@ def run(
         remaining targets have no row.
 
     Raises:
-        RequestError: A target has no model, or no program is given.
+        RequestError: A target has no model, no program is given, or its file does not exist.
         NoResultError: A package that the emulator needs is not installed.
     """
     for target in targets:
@@ -169,7 +169,12 @@ def command_of(program: Sequence[str]) -> list[str]:
         raise RequestError(
             "no program is given", hint="put it behind --: -- pytest tests/test_x.py"
         )
-    if program[0].endswith(".py"):
+    is_script = program[0].endswith(".py")
+    file = "".join(program[:1] if is_script else program[1:2])
+    known = is_script or Path(program[0]).name.startswith(("python", "pytest", "py.test"))
+    if known and file.endswith(".py") and not Path(file).exists():
+        raise RequestError(f"{file}: no such file", hint="give its path from the current folder")
+    if is_script:
         return [sys.executable, *program]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return [shutil.which(program[0], path=path) or program[0], *program[1:]]
