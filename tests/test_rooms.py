@@ -14,9 +14,8 @@ ROOMS = (
     "former", "errors", "markdown", "process", "files",
     "model", "schemas",
     "upstreams", "git", "queue",
-    "importing",
-    "compile", "machine", "fallback", "emulator_host", "emulate", "sweep", "numerics", "bench",
-    "testing", "verify",
+    "fallback", "testing", "compile", "machine", "emulator_host", "emulate", "sweep", "numerics",
+    "bench", "verify",
     "lifecycle", "github", "contribute", "runners", "report", "demo", "cli", "__main__",
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from contribbot import importing
+from contribbot import testing
 from contribbot.testing import StandInError, UnwrittenCheckError, answers, import_file, unwritten
 from contribbot.verify.pytest_plugin import why_broken
 from tests.buildtoy import with_sources
@@ -116,7 +116,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in {*sys.modules} - modules:
         if "site-packages" not in (getattr(sys.modules[name], "__file__", None) or ""):
             del sys.modules[name]
-    for kept in (importing.TESTED, importing.REAL, importing.GIVEN):
+    for kept in (testing.TESTED, testing.REAL, testing.GIVEN):
         kept.clear()
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Protocol
 
-from contribbot.importing import TESTED, StandIn, StandInError, StandInModule, import_file
 from contribbot.process import guard_group
+from contribbot.testing import TESTED, StandIn, StandInError, StandInModule, import_file
 
 _LONGEST = 2000
 _DEEPEST = 20
