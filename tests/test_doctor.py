@@ -14,7 +14,7 @@ from contribbot.machine.doctor import DoctorReport, examine, silent_switches
 from contribbot.machine.machine import this_machine
 from contribbot.model.evidence import Gpu
 from contribbot.queue.load import load_queue
-from contribbot.queue.stack import fetch_pin, own_pin
+from contribbot.queue.stack import fetch_pin
 from tests.conftest import Program
 from tests.toy import Toy
 
@@ -62,7 +62,7 @@ def test_a_switch_that_nothing_reads_is_named(toy: Toy, monkeypatch: pytest.Monk
     patches = [queue.patch("area")]
     # Neither vLLM nor its pin is here to be searched.
     assert not list(silent_switches(environment, patches))
-    fetch_pin(queue, own_pin(queue, "area"), progress=Silent())
+    fetch_pin(queue, queue.pin_of("area"), progress=Silent())
     silent = silent_switches(environment, patches)
     assert [(each.name, each.nearest) for each in silent] == [
         ("VLLM_OTHER", ""),

@@ -30,7 +30,7 @@ def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
     assert patch.spec.title == 'Say "area" \\ twice'
     assert patch.spec.unproved
     assert patch.spec.unwritten == ("problem", "root_cause", "solution")
-    assert (patch.folder / "checks").is_dir()
+    assert [path.name for path in patch.folder.iterdir()] == ["patch.toml"]
 
 
 def test_list_show_and_verify_say_what_it_lacks(toy: Toy) -> None:

@@ -203,7 +203,12 @@ def test_a_patch_file_with_another_name(good: Toy) -> None:
 def test_no_such_patch_and_no_queue(good: Toy, program: Program) -> None:
     ran = program("verify", "aera")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == ("contribbot: no such patch: aera (did you mean area?); the queue has area\n")
+    see = "; see `contribbot queue list`\n"
+    assert ran.err == f"contribbot: no such patch: aera (did you mean area?){see}"
+    for name in ("arena", "areas", "volume"):
+        good.put_patch(name)
+    ran = program("verify", "aera")
+    assert ran.err == f"contribbot: no such patch: aera (did you mean area, arena or areas?){see}"
     outside = program("queue", "list", cwd=good.root)
     assert outside.code == 2
     assert "no patches/queue.toml here or above" in outside.err
@@ -260,7 +265,7 @@ def test_show(program: Program) -> None:
     document = program("show", "area", "--json").json()
     assert re.fullmatch(r"[0-9a-f]{64}", str(document["patch_sha256"]))
     ran = program("verify")
-    assert (ran.code, "no patch named; name one of area, or use --all" in ran.err) == (2, True)
+    assert (ran.code, "no patch named; name one of `contribbot queue list`" in ran.err) == (2, True)
     assert program("verify", "area", "--require", "gpu").code == 2
 
 

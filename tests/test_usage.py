@@ -185,7 +185,7 @@ def told(place: Toy, line: str) -> Ran:
     return ran
 
 
-NO_PATCH = "no such patch: aera (did you mean area?); the queue has area, other"
+NO_PATCH = "no such patch: aera (did you mean area?); see `contribbot queue list`"
 #: What is typed, and what is said of it after the program's name; the exit code is 2.
 WRONG = """
 verfy area | no such command 'verfy' (did you mean 'verify'?); see `contribbot -h`
@@ -222,9 +222,9 @@ pin add toy | missing argument 'RELEASE'; give name and version apart: contribbo
 --queue bare new x --title T | no pin at all in
 verify aera | AERA
 verify patches/aera | AERA
-verify | no patch named; name one of area, other, or use --all
+verify | no patch named; name one of `contribbot queue list`, or use --all
 verify --all area | --all names every patch already; leave out --all, or area
-show plain.txt | no such patch: plain.txt; the queue has
+show plain.txt | no such patch: plain.txt; see `contribbot queue list`
 edit aera | AERA
 undo aera | AERA
 queue reorder aera | AERA

@@ -26,7 +26,7 @@ from contribbot.git.repository import (
 from contribbot.model.lifecycle import Text
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
-from contribbot.queue.stack import fetch_pin, own_pin, series_of, with_dependencies
+from contribbot.queue.stack import fetch_pin, series_of
 
 if TYPE_CHECKING:
     from github.Commit import Commit
@@ -188,8 +188,8 @@ def carry_onto(
     queue: Queue, name: str, github: GitHub, place: Place, *, progress: Progress
 ) -> Carried:
     """Return commits of a patch and its dependencies on the upstream's tip; push nothing."""
-    fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
-    store, names = fetched.store, with_dependencies(queue, [name])
+    fetched = fetch_pin(queue, queue.pin_of(name), progress=progress)
+    store, names = fetched.store, queue.with_dependencies([name])
     where = f"{place.upstream}@{place.tip.name}"
     with run_folder() as scratch:
         series = series_of(queue, names, fetched, scratch=scratch)

@@ -60,7 +60,7 @@ from contribbot.markdown import line_of
 from contribbot.model.patch import Patch
 from contribbot.queue import toml_edit
 from contribbot.queue.history import Supersession, due, remember_superseded, superseded
-from contribbot.queue.load import Queue, no_such_patch
+from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
 from contribbot.verify.evidence import asked, target_states
 
@@ -249,9 +249,8 @@ def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> None:
     """Write into patch.toml why a patch is different from other pull requests."""
     path = f"patches/{name}/patch.toml"
     with transaction(queue.folder, f"gate {name} --different") as changes:
-        content = changes.read(path)
-        if content is None:
-            raise no_such_patch(name, queue.specs)
+        queue.require(name)
+        content = changes.read(path) or b""
         changes.write(path, toml_edit.set_different(content, reasons))
         changes.commit()
 

@@ -16,7 +16,7 @@ from contribbot.model.patch import Patch
 from contribbot.queue import history, toml_edit
 from contribbot.queue.arrange import take_out
 from contribbot.queue.history import RetiredEvent
-from contribbot.queue.load import Queue, load_queue, no_such_patch
+from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import find_tree
 
@@ -48,7 +48,7 @@ def retire(
     if name not in queue.specs:
         events = history.read(queue.folder, name)
         if not events:
-            raise no_such_patch(name, queue.specs)
+            queue.require(name)
         reasons = [f": {line_of(it.why)}" for it in events if isinstance(it, RetiredEvent)]
         raise UsageError(f"{name} has left the queue already{(reasons or [''])[-1]}")
     _refuse_dependents(queue, name)

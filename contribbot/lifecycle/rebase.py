@@ -32,7 +32,7 @@ from contribbot.queue import history, toml_edit, worktree
 from contribbot.queue.arrange import take_out
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.refresh import declared_paths, write_patch
-from contribbot.queue.stack import FetchedPin, carry, fetch_pin, own_pin, pin_at, series_of
+from contribbot.queue.stack import FetchedPin, carry, fetch_pin, pin_at, series_of
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import WorkTree
 from contribbot.verify.pipeline import Options, Watcher
@@ -152,7 +152,7 @@ def _proceeding(queue: Queue, wanted: Wanted) -> tuple[Wanted, dict[str, tuple[P
 
 def _pins(queue: Queue, wanted: Wanted) -> tuple[Pin, Pin]:
     """Return the pin to move, and the pin that replaces it; UsageError unless one pin fits."""
-    used = dict.fromkeys(own_pin(queue, name) for name in queue.specs)
+    used = dict.fromkeys(queue.pin_of(name) for name in queue.specs)
     if not used:
         raise UsageError(
             f"{queue.folder}: the queue has no patches, and nothing to move",
@@ -192,7 +192,7 @@ def _prepare(
 ) -> PreparedMove:
     """Merge the patches onto the new release, in the store only, and return the plan."""
     old, new = (fetch_pin(queue, each, progress=watcher.download()) for each in (pin, wanted_pin))
-    names = [name for name in queue.specs if own_pin(queue, name) == pin]
+    names = [name for name in queue.specs if queue.pin_of(name) == pin]
     gone: dict[str, tuple[RebaseResult, Behaviour]] = {}
     while True:
         with run_folder() as scratch:

@@ -39,9 +39,7 @@ from contribbot.queue.stack import (
     PatchStack,
     carried_over,
     fetch_pin,
-    own_pin,
     pin_at,
-    with_dependencies,
 )
 from contribbot.verify.evidence import target_states
 
@@ -67,8 +65,8 @@ def _own_texts(queue: Queue, names: Sequence[str]) -> dict[str, TextState]:
         before = _TEXTS.validate_json(place.read_bytes())
     now: dict[str, TextState] = {}
     pins: dict[Pin, list[str]] = {}
-    for name in with_dependencies(queue, names):
-        pins.setdefault(own_pin(queue, name), []).append(name)
+    for name in queue.with_dependencies(names):
+        pins.setdefault(queue.pin_of(name), []).append(name)
     texts: dict[str, TextState] = {}
     for pin, theirs in pins.items():
         store = open_store(stores_folder(), pin.upstream)
@@ -121,7 +119,7 @@ def _row(
     behaviour: Behaviour | None = None,
 ) -> PatchStatus:
     """Return a patch's status on its own pin, or at the release `against`."""
-    spec, pin = queue.specs[name], against or own_pin(queue, name)
+    spec, pin = queue.specs[name], against or queue.pin_of(name)
     events = history.read(queue.folder, name)
     merged = merged_in(queue, name)
     releases = queue.upstreams[spec.upstream].release
@@ -156,7 +154,7 @@ def status_against(
     """Return the state of patches at a release; `newest` means each upstream's newest release."""
     rows: dict[str, PatchStatus] = {}
     asked = [name for name in names if queue.specs[name].upstream in upstreams]
-    for pin in {own_pin(queue, name) for name in asked}:
+    for pin in {queue.pin_of(name) for name in asked}:
         fetch_pin(queue, pin, progress=watcher.download())
     own = _own_texts(queue, names)
     for upstream in upstreams:
@@ -225,7 +223,7 @@ def needs_of(
     needs = {need.patch: need for need in answers}
     # A check that passes without the patch on the patch's own pin, too, proves nothing.
     own = [
-        Ask(name, own_pin(queue, name), tuple(queue.below(name)))
+        Ask(name, queue.pin_of(name), tuple(queue.below(name)))
         for name, need in needs.items()
         if any(entry.says is Says.PASSES for entry in need.entries)
     ]

@@ -24,7 +24,7 @@ from contribbot.model.base import Model
 from contribbot.model.patch import Patch, PatchFile, PatchSpec
 from contribbot.model.pin import Pin
 from contribbot.queue import history
-from contribbot.queue.load import Queue, complete_order, load_queue, no_such_patch
+from contribbot.queue.load import Queue, complete_order, load_queue
 from contribbot.queue.new import Wish, add, check_new_name, settle
 from contribbot.queue.refresh import (
     Refreshed,
@@ -33,7 +33,7 @@ from contribbot.queue.refresh import (
     write_patch,
     write_patches,
 )
-from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin
+from contribbot.queue.stack import PatchStack, fetch_pin, mailable
 from contribbot.queue.toml_edit import set_order, set_patch
 from contribbot.queue.transaction import OperationLog, Transaction, hold_queue, transaction
 from contribbot.queue.worktree import find_tree
@@ -268,7 +268,7 @@ def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
     change.replace_files(f"{folder}/checks", patch.support, ())
     change.replace_files(aside, (), patch.files)
     change.replace_files(f"{aside}/checks", (), patch.support)
-    # `contribbot new` writes .gitkeep, so that git keeps the folder.
+    # An earlier release wrote .gitkeep into the folder of a new patch's checks.
     change.delete(f"{folder}/checks/.gitkeep")
     event = history.RetiredEvent(time=history.now(), summary=f"retired: {why}", why=why)
     history.note(change, patch.name, event)
@@ -277,9 +277,7 @@ def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
 def _fresh(queue: Queue, *names: str) -> Queue:
     """Load the queue again; raise UsageError for a name that is not in the queue."""
     queue = load_queue(queue.folder)
-    for name in names:
-        if name not in queue.specs:
-            raise no_such_patch(name, queue.specs)
+    queue.require(*names)
     return queue
 
 
@@ -309,7 +307,7 @@ def _check_above(
     arranged = replace(queue, specs=dict(specs))
     after = PatchStack(arranged, stack.fetched, stack.scratch, files=files)
     for name in specs:
-        known = name not in queue.specs or own_pin(queue, name) == stack.fetched.pin
+        known = name not in queue.specs or queue.pin_of(name) == stack.fetched.pin
         if known and (name not in queue.specs or not stack.apply(name).why):
             _require(f"then {name}", after.apply(name).why)
 

@@ -26,7 +26,7 @@ from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.new import Wish, add, begun_check, settle
 from contribbot.queue.refresh import declared_paths
-from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin, with_dependencies
+from contribbot.queue.stack import PatchStack, fetch_pin, mailable
 from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import BASE_REF
 
@@ -296,8 +296,7 @@ def import_sources(
         with transaction(queue.folder, f"new {wish.name}") as change:
             queue = load_queue(queue.folder)
             draft = settle(queue, wish)
-            lower = (name for low in draft.depends_on for name in (*queue.below(low), low))
-            below = list(dict.fromkeys(lower))
+            below = queue.with_dependencies(draft.depends_on)
             with store.exclusive():
                 chain = PatchStack(queue, fetched, scratch).chain(fetched.commit, below)
                 if chain.why:
@@ -384,13 +383,13 @@ class Export(Model):
 
 def export(queue: Queue, names: Sequence[str], *, progress: Progress) -> Export:
     """Return patches of one pin with their dependencies, applied on top of each other."""
-    pins = {own_pin(queue, name).title for name in names}
+    pins = {queue.pin_of(name).title for name in names}
     if len(pins) > 1:
         raise UsageError(
             f"the patches stand on several pins ({', '.join(sorted(pins))})",
             hint="name those of one pin: contribbot queue export NAME",
         )
-    patches = [queue.patch(name) for name in with_dependencies(queue, names)]
+    patches = [queue.patch(name) for name in queue.with_dependencies(names)]
     for patch in patches:
         if not patch.files:
             raise UsageError(

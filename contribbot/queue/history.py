@@ -31,7 +31,7 @@ from contribbot.model.evidence import (
 from contribbot.model.lifecycle import Due, Need, PatchStatus, Text
 from contribbot.model.patch import Expiry, Patch, PatchFile, Reference, digest_of
 from contribbot.model.pin import Pin, ReleaseRecipe
-from contribbot.queue.load import Queue, no_such_patch
+from contribbot.queue.load import Queue
 from contribbot.queue.transaction import OperationLog, Transaction, transaction
 
 
@@ -159,7 +159,7 @@ def journal_file(queue_folder: Path, name: str) -> Path:
 def past_name(queue: Queue, name: str) -> str:
     """Return the name; raise UsageError if the queue has neither patch nor history of the name."""
     if name not in queue.specs and not journal_file(queue.folder, name).is_file():
-        raise no_such_patch(name, queue.specs)
+        queue.require(name)
     return name
 
 

@@ -141,19 +141,27 @@ class Queue:
         """The names of the patches that do not only record another person's work."""
         return [name for name, spec in self.specs.items() if not spec.theirs]
 
+    def require(self, *names: str) -> None:
+        """Raise UsageError for the first name that is not the name of a patch in the queue."""
+        for name in names:
+            if name not in self.specs:
+                like = did_you_mean(name, self.specs, most=3)
+                raise UsageError(f"no such patch: {name}{like}", hint="see `contribbot queue list`")
+
     def pin(self, upstream: str, tag: str) -> Pin | None:
         """Return the pin of an upstream's tag; None: queue.toml has no such pin."""
-        wanted = (upstream, tag)
-        return next((pin for pin in self.spec.pins if (pin.upstream, pin.tag) == wanted), None)
+        pins = {(pin.upstream, pin.tag): pin for pin in self.spec.pins}
+        return pins.get((upstream, tag))
+
+    def pin_of(self, name: str) -> Pin:
+        """Return the pin that a patch's patch.toml names; `load_queue` checks that it exists."""
+        pins = {pin.title: pin for pin in self.spec.pins}
+        return pins[f"{self.specs[name].upstream} {self.specs[name].pin}"]
 
     def patch(self, name: str) -> Patch:
         """Return a patch with its files; raise UsageError for an unknown name."""
-        spec = self.specs.get(name)
-        if spec is None:
-            raise no_such_patch(name, self.specs)
-        folder = self.folder / "patches" / name
-        pin = self.pin(spec.upstream, spec.pin)
-        assert pin is not None  # noqa: S101  load_queue has checked it
+        self.require(name)
+        spec, folder = self.specs[name], self.folder / "patches" / name
         files, support = consistent(
             self.folder, lambda: (_patch_files(folder), _check_files(folder / "checks"))
         )
@@ -176,7 +184,7 @@ class Queue:
             name=name,
             folder=folder,
             spec=spec,
-            pin=pin,
+            pin=self.pin_of(name),
             upstream=upstream,
             files=files,
             support=support,
@@ -187,6 +195,11 @@ class Queue:
         """Return all direct and indirect dependencies of a patch, lowest first."""
         direct = self.specs[name].depends_on
         return list(dict.fromkeys(name for low in direct for name in (*self.below(low), low)))
+
+    def with_dependencies(self, names: Iterable[str]) -> list[str]:
+        """Return the named patches and all their dependencies, in the queue's order."""
+        wanted = {name for top in names for name in (top, *self.below(top))}
+        return [name for name in self.specs if name in wanted]
 
 
 def is_queue(folder: Path) -> bool:
@@ -371,27 +384,15 @@ def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> 
             hint="begin one: contribbot new NAME --title T",
         )
     if not wanted and not everything:
-        raise UsageError(
-            "no patch named", hint=f"name one of {', '.join(queue.specs)}, or use --all"
-        )
-    for name in wanted:
-        if name not in queue.specs:
-            raise no_such_patch(name, queue.specs)
+        raise UsageError("no patch named", hint="name one of `contribbot queue list`, or use --all")
+    queue.require(*wanted)
     if everything:
         return queue.own
     return [name for name in queue.specs if name in wanted]
 
 
-def no_such_patch(name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for the name of a patch that is not in the queue."""
-    names = list(known)
-    return UsageError(
-        f"no such patch: {name}{did_you_mean(name, names)}",
-        hint=f"the queue has {', '.join(names) or 'no patches'}",
-    )
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean NAME?)` with the most similar known name; empty: none is similar."""
-    close = difflib.get_close_matches(Path(name).name.lower(), list(known), n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+def did_you_mean(name: str, known: Iterable[str], *, most: int = 1) -> str:
+    """Return ` (did you mean NAME?)` with similar known names; empty: no name is similar."""
+    close = difflib.get_close_matches(Path(name).name.lower(), list(known), n=most)
+    names = " or ".join(filter(None, (", ".join(close[:-1]), *close[-1:])))
+    return f" (did you mean {names}?)" if close else ""

@@ -21,7 +21,7 @@ from contribbot.git.repository import open_store
 from contribbot.model.base import Line, Model, Name
 from contribbot.model.patch import TODO, PatchFile, Reference
 from contribbot.model.pin import GitSource, InstalledSource, Pin, SourceSpec, Upstream
-from contribbot.queue.load import Queue, did_you_mean, load_queue, no_such_patch, read_model
+from contribbot.queue.load import Queue, did_you_mean, load_queue, read_model
 from contribbot.queue.toml_edit import set_pin
 from contribbot.queue.transaction import Transaction, transaction
 
@@ -125,9 +125,7 @@ def settle(queue: Queue, wish: Wish) -> Draft:
     """Check a user's wish against the queue; return the draft with its pin."""
     check_new_name(queue, wish.name)
     title = _titled(wish.title) if wish.title else ""
-    for other in wish.depends_on:
-        if other not in queue.specs:
-            raise no_such_patch(other, queue.specs)
+    queue.require(*wish.depends_on)
     depends_on, pin = tuple(dict.fromkeys(wish.depends_on)), _pin(queue, wish)
     issue = wish.issue
     if issue:
@@ -187,9 +185,6 @@ def add(
         change.write(f"{folder}/{path}", content)
     if draft.check:
         change.write(f"{folder}/checks/test_red.py", draft.check.encode())
-    elif not draft.files:
-        # git loses an empty folder; a dot file is not part of the checks.
-        change.write(f"{folder}/checks/.gitkeep", b"")
 
 
 def begun_check(name: str, code: Sequence[str]) -> str:

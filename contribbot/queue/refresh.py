@@ -18,8 +18,8 @@ from contribbot.git.repository import Store
 from contribbot.model.base import Model, TreePath
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.queue import history, worktree
-from contribbot.queue.load import Queue, load_queue, no_such_patch
-from contribbot.queue.stack import PatchStack, carry, fetch_pin, own_pin, with_dependencies
+from contribbot.queue.load import Queue, load_queue
+from contribbot.queue.stack import PatchStack, carry, fetch_pin
 from contribbot.queue.toml_edit import set_patch
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import Drift, TreeCommits, WorkTree, find_tree, tree_lock
@@ -68,8 +68,7 @@ class Refreshed(Model):
 
 def refresh(queue: Queue, name: str, *, force: bool = False, progress: Progress) -> Refreshed:
     """Write the commits of a patch's work tree into the queue, and merge dependent patches."""
-    if name not in queue.specs:
-        raise no_such_patch(name, queue.specs)
+    queue.require(name)
     tree = find_tree(queue, name)
     if tree is not None and tree.state.lower:
         # A refresh of the patch `lower` opened this tree for a conflict: repeat that refresh.
@@ -83,7 +82,7 @@ def refresh(queue: Queue, name: str, *, force: bool = False, progress: Progress)
         if tree.state.kind == "replay":
             raise worktree.replay_error(tree)
         # This also restores a pin that is missing because the cache was emptied.
-        fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
+        fetched = fetch_pin(queue, queue.pin_of(name), progress=progress)
         stack = PatchStack(queue, fetched, scratch)
         files, refused, amended = _judge(stack, tree)
         left_out = tuple(map(worktree.printable, tree.pending().untracked))
@@ -295,7 +294,7 @@ def _carry_above(stack: PatchStack, key: str, files: tuple[PatchFile, ...]) -> _
             above.resolved.append(other)
             new[other] = above.files[other] = mine
             continue
-        names = with_dependencies(queue, [other])
+        names = queue.with_dependencies([other])
         moved = carry(queue, names, fetched, fetched, scratch=stack.scratch, resolved=new)[-1]
         if moved.files:
             new[other] = above.files[other] = moved.files

@@ -40,20 +40,6 @@ def fetch_pin(queue: Queue, pin: Pin, *, progress: Progress) -> FetchedPin:
     return FetchedPin(pin, provided.commit, store)
 
 
-def own_pin(queue: Queue, name: str) -> Pin:
-    """Return the pin that a patch's patch.toml names."""
-    spec = queue.specs[name]
-    pin = queue.pin(spec.upstream, spec.pin)
-    assert pin is not None  # noqa: S101  load_queue has checked it
-    return pin
-
-
-def with_dependencies(queue: Queue, names: Sequence[str]) -> list[str]:
-    """Return the named patches and all their dependencies, in the queue's order."""
-    wanted = {*names, *(lower for name in names for lower in queue.below(name))}
-    return [name for name in queue.specs if name in wanted]
-
-
 class PatchStack:
     """Applies patches of one pin; call its methods in `store.exclusive()`, as they write."""
 
@@ -211,7 +197,7 @@ def carried_over(
     queue: Queue, names: Sequence[str], new: FetchedPin, *, progress: Progress
 ) -> dict[str, RebaseResult]:
     """Merge patches and their dependencies from their pin onto the pin `new`."""
-    old = fetch_pin(queue, own_pin(queue, names[0]), progress=progress)
-    every = with_dependencies(queue, names)
+    old = fetch_pin(queue, queue.pin_of(names[0]), progress=progress)
+    every = queue.with_dependencies(names)
     with run_folder() as scratch:
         return {moved.name: moved for moved in carry(queue, every, old, new, scratch=scratch)}

@@ -25,8 +25,8 @@ from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.model.base import Model, ObjectId
 from contribbot.model.patch import PatchFile
 from contribbot.process import remove_tree
-from contribbot.queue.load import TREE_STATE, Queue, load_queue, no_such_patch, tree_around
-from contribbot.queue.stack import PatchStack, fetch_pin, mailable, own_pin
+from contribbot.queue.load import TREE_STATE, Queue, load_queue, tree_around
+from contribbot.queue.stack import PatchStack, fetch_pin, mailable
 
 #: The ref of the commit below the patch's first commit.
 BASE_REF: Final = "refs/contribbot/base"
@@ -321,8 +321,7 @@ def enclosing_tree(place: Path) -> WorkTree | None:
 
 def not_open_error(queue: Queue, name: str) -> UsageError:
     """Return the error for a patch without an open work tree."""
-    if name not in queue.specs:
-        return no_such_patch(name, queue.specs)
+    queue.require(name)
     return UsageError(f"{name} is not open", hint=f"open it with `contribbot edit {name}`")
 
 
@@ -534,12 +533,11 @@ class EditedTree(Model):
 
 def open_tree(queue: Queue, name: str, *, at: Path | None = None, progress: Progress) -> EditedTree:
     """Open a work tree of a patch, unless the patch has an open tree."""
-    if name not in queue.specs:
-        raise no_such_patch(name, queue.specs)
+    queue.require(name)
     with tree_lock(queue, name) as place, run_folder() as scratch:
         # Another process may have changed the patch before this process got the lock.
         queue = load_queue(queue.folder)
-        fetched = fetch_pin(queue, own_pin(queue, name), progress=progress)
+        fetched = fetch_pin(queue, queue.pin_of(name), progress=progress)
         with fetched.store.exclusive():
             applied = PatchStack(queue, fetched, scratch).apply(name)
         tree, drift, fresh = find_tree(queue, name), None, False

@@ -77,7 +77,7 @@ def refused(
 def test_what_was_merged_is_taken_out_and_its_history_kept(
     post: Post, how: How, words: str
 ) -> None:
-    # `contribbot new` writes it, so that git keeps the empty folder.
+    # An earlier release wrote it into each new patch.
     post.toy.put("patches/area/checks/.gitkeep", b"")
     sha = post.github.merge(post.open(), how)
     why = f"example/toy#1 {words} {sha[:12]}"
