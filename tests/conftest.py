@@ -33,7 +33,7 @@ from contribbot.compile.toolchain import Lack, Toolchain, hip_toolchain
 from contribbot.files import cache_folder
 from contribbot.git.pins import Silent
 from contribbot.git.pins.index import obtain
-from contribbot.machine.machine import this_machine
+from contribbot.machine import this_machine
 from contribbot.model.evidence import PatchReport, StageResult, VerifyReport
 from contribbot.model.pin import Pin, SdistSource
 from tests.hiptoy import needed

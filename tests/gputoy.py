@@ -10,7 +10,7 @@ from pathlib import Path
 from contribbot.files import stores_folder
 from contribbot.git.pins import Silent
 from contribbot.git.repository import open_store
-from contribbot.machine.machine import this_machine
+from contribbot.machine import this_machine
 from contribbot.model.evidence import Gpu, Machine
 from contribbot.model.record import ApplyDetails
 from contribbot.queue.load import load_queue

@@ -11,7 +11,7 @@ from contribbot import process
 from contribbot.compile import build as builds
 from contribbot.compile import cache as build_cache
 from contribbot.compile.build import Ran, build_tools, complaint, run_commands, target_environment
-from contribbot.machine.machine import this_machine
+from contribbot.machine import this_machine
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Gpu
 from contribbot.model.patch import PatchFile

@@ -10,8 +10,8 @@ from contribbot.cli.doctor import doctor_blocks
 from contribbot.cli.render import lines_of
 from contribbot.git.pins import Silent
 from contribbot.machine import doctor as diagnosis
+from contribbot.machine import this_machine
 from contribbot.machine.doctor import DoctorReport, examine, silent_switches
-from contribbot.machine.machine import this_machine
 from contribbot.model.evidence import Gpu
 from contribbot.queue.load import load_queue
 from contribbot.queue.stack import fetch_pin

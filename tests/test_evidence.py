@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 from pydantic import JsonValue
 
-from contribbot.machine.machine import installed_digest, owners
+from contribbot.machine import installed_digest, owners
 from contribbot.model.evidence import RAN, Outcome, seal_of
 from contribbot.model.record import BenchDetails
 from contribbot.queue.load import Queue, load_queue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.machine.machine import is_full
+from contribbot.machine import is_full
 from contribbot.model.failure import RunFailure
 from contribbot.verify.job import Slots
 from contribbot.verify.pytest_plugin import machine_fault

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError
-from contribbot.machine.machine import this_machine
+from contribbot.machine import this_machine
 from contribbot.model.evidence import (
     RESULT,
     Machine,

@@ -8,7 +8,7 @@ import pytest
 
 from contribbot import process
 from contribbot.errors import CommandError, CommandTimeoutError, MachineError
-from contribbot.machine.machine import HIDING, amd_gpus, nvidia_gpus, this_machine, visible
+from contribbot.machine import HIDING, amd_gpus, nvidia_gpus, this_machine, visible
 from contribbot.model.evidence import Gpu, Machine
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.machine.machine import this_machine
+from contribbot.machine import this_machine
 from contribbot.model.evidence import Machine
 from contribbot.model.failure import RunFailure
 from contribbot.model.record import PreflightRecord

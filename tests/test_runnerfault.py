@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from contribbot.bench.verdict import BenchResult
-from contribbot.machine.machine import this_machine
+from contribbot.machine import this_machine
 from contribbot.model import failure
 from contribbot.model.evidence import Machine, Outcome
 from contribbot.model.record import PreflightRecord

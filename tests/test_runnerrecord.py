@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from contribbot.errors import MachineError
-from contribbot.machine.machine import actions_run, job_container
+from contribbot.machine import actions_run, job_container
 from contribbot.model.evidence import RESULT
 from tests.conftest import Program
 from tests.toy import Toy, one_check

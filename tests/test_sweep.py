@@ -14,7 +14,7 @@ import pytest
 from contribbot.compile import cache as build_cache
 from contribbot.compile.cache import Compiled
 from contribbot.files import Shelf, cache_folder, log_path, run_folder, write_atomically
-from contribbot.machine.machine import Packages, this_machine
+from contribbot.machine import Packages, this_machine
 from contribbot.verify.pipeline import CachedOutcome, OutcomeCache
 from tests.buildtoy import products, put_kernel_patch
 from tests.conftest import Program, until

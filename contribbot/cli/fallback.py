@@ -14,7 +14,7 @@ from contribbot.cli.refusal import current_settings
 from contribbot.cli.render import Code, Table, count, lines_of, near
 from contribbot.errors import MachineError
 from contribbot.fallback.watch import AuditRow, FallbackReport, exit_code, watch
-from contribbot.machine.machine import gpus
+from contribbot.machine import gpus
 from contribbot.process import describe
 
 _TITLES: Final = {

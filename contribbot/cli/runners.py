@@ -18,10 +18,10 @@ from contribbot.errors import ExitCode, UsageError, first_of
 from contribbot.files import write_named
 from contribbot.markdown import line_of
 from contribbot.runners.actions import JobState, commit_of, connected, start, watch
+from contribbot.runners.actions import install as install_workflows
 from contribbot.runners.collect import CellState, Collected
 from contribbot.runners.collect import collect as collect_run
 from contribbot.runners.plan import CiJob, Plan, make_plan
-from contribbot.runners.workflows import install as install_workflows
 
 
 @cli.command("runners matrix --on gfx942")

@@ -18,7 +18,7 @@ from contribbot.compile.triton import triton_missing, triton_unread
 from contribbot.files import stores_folder
 from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import Store
-from contribbot.machine.machine import HIDING, KFD_DEVICE, amd_gpus, nvidia_gpus, this_machine
+from contribbot.machine import HIDING, KFD_DEVICE, amd_gpus, nvidia_gpus, this_machine
 from contribbot.model.base import Lines, Many, Model
 from contribbot.model.checks import (
     DEFAULT_TARGETS,

@@ -18,7 +18,7 @@ from contribbot.errors import ContribbotError
 from contribbot.files import tool_digest, write_atomically
 from contribbot.git.pins.sources import remote_commit
 from contribbot.git.repository import ask_git
-from contribbot.machine.machine import actions_run, job_container, this_machine
+from contribbot.machine import actions_run, job_container, this_machine
 from contribbot.model.evidence import (
     DETAILS,
     RAN,

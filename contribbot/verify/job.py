@@ -20,7 +20,7 @@ from contribbot.files import Shelf, cache_folder, lock, log_path, used, write_at
 from contribbot.git.patch_format import Change, ExportedTree, altered, changes, export
 from contribbot.git.pins import Progress
 from contribbot.git.repository import Store
-from contribbot.machine.machine import is_full
+from contribbot.machine import is_full
 from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.model.record import HipifyRecord, step_failures

@@ -35,7 +35,7 @@ from contribbot.files import (
 )
 from contribbot.git.pins import Progress
 from contribbot.git.repository import open_store
-from contribbot.machine.machine import (
+from contribbot.machine import (
     Packages,
     actions_run,
     job_container,

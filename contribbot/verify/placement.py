@@ -12,7 +12,7 @@ from pathlib import Path
 
 from contribbot.git.patch_format import Change, changes, renames
 from contribbot.git.repository import Store
-from contribbot.machine.machine import release_of
+from contribbot.machine import release_of
 from contribbot.model.checks import Bench, Check
 from contribbot.model.pin import Pin
 from contribbot.verify.job import Job, Overlay, RunLayout

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from contribbot import process
 from contribbot.errors import UsageError
 from contribbot.files import cache_folder, log_path, write_atomically
-from contribbot.machine.machine import is_full
+from contribbot.machine import is_full
 from contribbot.model.base import Many, Model
 from contribbot.model.checks import Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS

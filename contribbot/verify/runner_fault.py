@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from contribbot import process
-from contribbot.machine.machine import absent_gpu
+from contribbot.machine import absent_gpu
 from contribbot.model.evidence import ON_HARDWARE, Machine, StageResult
 from contribbot.model.failure import RunFailure, sign_in
 from contribbot.model.record import PreflightRecord, RunnerFault

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contribbot.runners.workflows import templates_folder
+from contribbot.runners.actions import templates_folder
 from tests.toy import GIT_ENV, Toy, git
 
 ROOT: Final = Path(__file__).parent.parent.parent

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from contribbot.runners.workflows import NAMES, templates_folder
+from contribbot.runners.actions import NAMES, templates_folder
 from tests.conftest import Program, dig
 from tests.runners import lint
 from tests.runners.acting import RUNNERS, build_wheel

@@ -10,8 +10,8 @@ import pytest
 
 from contribbot.errors import ExitCode
 from contribbot.model.evidence import Outcome
+from contribbot.runners.actions import templates_folder
 from contribbot.runners.plan import Plan
-from contribbot.runners.workflows import templates_folder
 from tests.runners.conftest import CHECKS, DIGEST, HOSTED, MI300, Ranged, run_matrix
 
 COMPILED, RAN = "compile/area/gfx942/rocm7.1", "gpu/area/gfx942/rocm7.1"

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from ruamel.yaml import YAML
 
-from contribbot.runners.workflows import templates_folder
+from contribbot.runners.actions import templates_folder
 from tests.github.handle import GitHub
 from tests.github.state import Repository, User
 from tests.github.state_social import set_labels

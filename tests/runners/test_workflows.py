@@ -12,7 +12,7 @@ import pytest
 from pydantic import JsonValue
 from ruamel.yaml import YAML
 
-from contribbot.runners.workflows import templates_folder
+from contribbot.runners.actions import templates_folder
 from tests.runners import lint
 
 WORKFLOWS: Final = sorted(templates_folder().glob("*.yml"))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from contribbot.machine.machine import Packages
+from contribbot.machine import Packages
 from contribbot.model.checks import Stated
 from contribbot.model.evidence import Outcome, PatchFault, StageResult
 from contribbot.model.lifecycle import Says

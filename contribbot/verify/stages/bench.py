@@ -12,8 +12,8 @@ from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import BenchSide, arguments, measure
 from contribbot.bench.verdict import BenchResult, Claim, case_record, conclude
+from contribbot.machine import installed_digest
 from contribbot.machine.doctor import missing_here
-from contribbot.machine.machine import installed_digest
 from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, BenchStageResult, Outcome
 from contribbot.model.failure import RunFailure

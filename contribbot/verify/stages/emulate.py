@@ -16,8 +16,8 @@ from contribbot.compile.toolchain import Lack, Toolchain, hip_toolchain
 from contribbot.compile.triton import bring_triton, triton_name
 from contribbot.errors import MachineError
 from contribbot.files import used
+from contribbot.machine import versions
 from contribbot.machine.doctor import missing_device, missing_emulator
-from contribbot.machine.machine import versions
 from contribbot.model.checks import EMULATED, Check, Compile, EmulatedCheck
 from contribbot.model.evidence import NOT_A_GPU, EmulateStageResult
 from contribbot.model.failure import RunFailure

@@ -32,8 +32,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from contribbot import process
 from contribbot.compile.cache import json_digest
 from contribbot.files import tool_digest, write_atomically
-from contribbot.machine.doctor import INSTALLS, absent_modules, missing_here
-from contribbot.machine.machine import (
+from contribbot.machine import (
     Packages,
     imported_packages,
     installed_digest,
@@ -42,6 +41,7 @@ from contribbot.machine.machine import (
     releases,
     versions,
 )
+from contribbot.machine.doctor import INSTALLS, absent_modules, missing_here
 from contribbot.model.checks import EMULATED, Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome, PatchFault, ReproduceStageResult
 from contribbot.model.failure import RunFailure

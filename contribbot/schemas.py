@@ -1,7 +1,8 @@
-"""The JSON schema of evidence files; `python -m contribbot.schemas` writes it from the models."""
+"""Write the JSON schema of evidence files from the models: `python -m contribbot.schemas`."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -18,6 +19,6 @@ def evidence_schema() -> dict[str, JsonValue]:
     }
 
 
-def evidence_schema_path() -> Path:
-    """Return the path of the schema file in this package."""
-    return Path(__file__).with_name("evidence-v2.json")
+if __name__ == "__main__":
+    text = json.dumps(evidence_schema(), indent=2, sort_keys=True)
+    Path(__file__).with_name("schemas").joinpath("evidence-v2.json").write_text(text + "\n")
