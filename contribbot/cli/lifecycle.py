@@ -8,9 +8,8 @@ from contribbot.cli import command as cli
 from contribbot.cli.render import Block, Table, conflict_blocks, indented
 from contribbot.errors import UsageError
 from contribbot.lifecycle import rebase as rebasing
-from contribbot.lifecycle.bisect import Range
+from contribbot.lifecycle.bisect import Bisection, Question, Range, Step
 from contribbot.lifecycle.bisect import bisect as search
-from contribbot.model.lifecycle import Bisection, Question, RebasePlan, Step
 from contribbot.verify.pipeline import Options
 
 
@@ -56,7 +55,7 @@ def rebase(
     return cli.Reply(plan, (*plan_blocks(plan), *rebasing.closing(plan)), int(not good))
 
 
-def plan_blocks(plan: RebasePlan) -> list[Block]:
+def plan_blocks(plan: rebasing.RebasePlan) -> list[Block]:
     """Return the fate of each patch in a plan, with the three sides of every conflict."""
     rows = [(row.patch, f"{row.decision} ({row.text})", row.why) for row in plan.patches]
     blocks: list[Block] = [f"{plan.upstream} {plan.old} -> {plan.new}", Table(rows)]

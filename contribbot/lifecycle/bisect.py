@@ -9,13 +9,41 @@ from typing import Literal
 from contribbot.errors import IntegrityError, SourceError, UsageError
 from contribbot.git.pins.remote import commits_between, out_of_order
 from contribbot.lifecycle.status import needs_of
-from contribbot.model.lifecycle import Bisection, Need, Question, Says, Step, Text
+from contribbot.model.base import Many, Model
+from contribbot.model.lifecycle import Need, Says, Text
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import carried_over, fetch_pin, git_source, like_of, pin_at, tags_of
 from contribbot.verify.pipeline import Options, Watcher
 
 Answer = Literal["before", "after", "skipped"]
+#: `breaks`: find the first release at which a patch does not apply; `unneeded`: find the first
+#: release at which the patch's checks pass without the patch.
+Question = Literal["breaks", "unneeded"]
+
+
+class Step(Model):
+    """A bisection's answer at a release or commit: before or after the change, or skipped."""
+
+    at: str
+    says: Answer
+    why: str
+    taken: bool = False
+
+
+class Bisection(Model):
+    """The result of a bisection: the first release or commit with the answer yes."""
+
+    patch: str
+    upstream: str
+    question: Question
+    start: str
+    end: str
+    first: str
+    taken: bool = False
+    suspects: Many[str] = ()
+    steps: Many[Step]
+    left: int
 
 
 @dataclass(frozen=True)

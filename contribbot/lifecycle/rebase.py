@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import ValidationError
 
@@ -15,16 +16,8 @@ from contribbot.files import lock, run_folder, write_atomically
 from contribbot.git.merge import RebaseResult
 from contribbot.git.patch_format import changes
 from contribbot.lifecycle.status import needs_of
-from contribbot.model.base import Model, Name, Tag
-from contribbot.model.lifecycle import (
-    Behaviour,
-    Decision,
-    Need,
-    PatchPlan,
-    RebasePlan,
-    Superseded,
-    Text,
-)
+from contribbot.model.base import Loose, Many, Model, Name, Tag
+from contribbot.model.lifecycle import Behaviour, ConflictSide, Need, Text
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
 from contribbot.process import remove_tree
@@ -36,6 +29,47 @@ from contribbot.queue.stack import FetchedPin, carry, fetch_pin, pin_at, series_
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import WorkTree
 from contribbot.verify.pipeline import Options, Watcher
+
+#: What a rebase does with superseded patches: stop, take them out, or move them all the same.
+Superseded = Literal["stop", "retire", "keep"]
+
+
+class Decision(enum.StrEnum):
+    """The decision on a patch when its pin moves."""
+
+    #: The patch moves with the pin.
+    MOVE = "move"
+    #: The new release makes the patch unnecessary, by its text or by its checks.
+    SUPERSEDED = "superseded"
+    #: A person must resolve the patch's conflict.
+    WORK = "needs work"
+    #: The patch waits for a dependency.
+    BLOCKED = "blocked"
+
+
+class PatchPlan(Model):
+    """The part of a rebase's plan for one patch."""
+
+    patch: str
+    decision: Loose[Decision]
+    text: Loose[Text]
+    why: str
+    conflicts: Many[ConflictSide] = ()
+    behaviour: Behaviour | None = None
+
+
+class RebasePlan(Model):
+    """The JSON document of `rebase`: the plan, and whether it was carried out."""
+
+    upstream: str
+    old: str
+    new: str
+    patches: Many[PatchPlan]
+    done: bool = False
+    resolve: str = ""
+    conflicted: Many[str] = ()
+    superseded: Superseded = "stop"
+
 
 _DECISIONS: Final = {
     Text.CLEAN: Decision.MOVE,

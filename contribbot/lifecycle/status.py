@@ -15,14 +15,8 @@ from contribbot.git.apply import Series
 from contribbot.git.merge import STUCK, RebaseResult
 from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import open_store
-from contribbot.model.lifecycle import (
-    Behaviour,
-    PatchStatus,
-    Says,
-    StatusReport,
-    Text,
-    TextState,
-)
+from contribbot.model.base import Loose, Many, Model
+from contribbot.model.lifecycle import Behaviour, PatchStatus, Says, Text
 from contribbot.model.pin import Pin
 from contribbot.queue import history
 from contribbot.queue.history import (
@@ -45,6 +39,19 @@ from contribbot.verify.evidence import target_states
 
 if TYPE_CHECKING:
     from contribbot.verify.pipeline import Options, Watcher
+
+
+class TextState(Model):
+    """How a patch applies to a release, and the reason."""
+
+    text: Loose[Text]
+    why: str
+
+
+class StatusReport(Model):
+    """The JSON document of `status`: the state of each patch."""
+
+    patches: Many[PatchStatus]
 
 
 #: The file of remembered texts; a key is the digest of all that decides a text.

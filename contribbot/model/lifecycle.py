@@ -1,10 +1,9 @@
-"""The results of `status`, `rebase` and `bisect`, about patches at another release."""
+"""The state of a patch at a release: how it applies, and what its checks show without it."""
 
 from __future__ import annotations
 
 import enum
 import operator
-from typing import Literal
 
 from pydantic import ConfigDict, Field, computed_field
 
@@ -92,35 +91,6 @@ class Behaviour(Model):
         return "; ".join(parts)
 
 
-#: `breaks`: find the first release at which a patch does not apply; `unneeded`: find the first
-#: release at which the patch's checks pass without the patch.
-Question = Literal["breaks", "unneeded"]
-
-
-class Step(Model):
-    """A bisection's answer at a release or commit: before or after the change, or skipped."""
-
-    at: str
-    says: Literal["before", "after", "skipped"]
-    why: str
-    taken: bool = False
-
-
-class Bisection(Model):
-    """The result of a bisection: the first release or commit with the answer yes."""
-
-    patch: str
-    upstream: str
-    question: Question
-    start: str
-    end: str
-    first: str
-    taken: bool = False
-    suspects: Many[str] = ()
-    steps: Many[Step]
-    left: int
-
-
 class Text(enum.StrEnum):
     """How a patch applies to a release."""
 
@@ -137,13 +107,6 @@ class Text(enum.StrEnum):
     BLOCKED = "blocked"
     #: This machine cannot know whether the patch applies; `why` has the reason.
     UNKNOWN = "unknown"
-
-
-class TextState(Model):
-    """How a patch applies to a release, and the reason."""
-
-    text: Loose[Text]
-    why: str
 
 
 class TargetState(Model):
@@ -182,29 +145,6 @@ class PatchStatus(Model):
     superseded: str = Field(default="", exclude_if=operator.not_)
 
 
-class StatusReport(Model):
-    """The JSON document of `status`: the state of each patch."""
-
-    patches: Many[PatchStatus]
-
-
-#: What a rebase does with superseded patches: stop, take them out, or move them all the same.
-Superseded = Literal["stop", "retire", "keep"]
-
-
-class Decision(enum.StrEnum):
-    """The decision on a patch when its pin moves."""
-
-    #: The patch moves with the pin.
-    MOVE = "move"
-    #: The new release makes the patch unnecessary, by its text or by its checks.
-    SUPERSEDED = "superseded"
-    #: A person must resolve the patch's conflict.
-    WORK = "needs work"
-    #: The patch waits for a dependency.
-    BLOCKED = "blocked"
-
-
 class ConflictSide(Model):
     """A conflict at a hunk or file: the expected, the found and the wanted lines."""
 
@@ -217,27 +157,3 @@ class ConflictSide(Model):
     expected: Many[str]
     found: Many[str]
     wanted: Many[str]
-
-
-class PatchPlan(Model):
-    """The part of a rebase's plan for one patch."""
-
-    patch: str
-    decision: Loose[Decision]
-    text: Loose[Text]
-    why: str
-    conflicts: Many[ConflictSide] = ()
-    behaviour: Behaviour | None = None
-
-
-class RebasePlan(Model):
-    """The JSON document of `rebase`: the plan, and whether it was carried out."""
-
-    upstream: str
-    old: str
-    new: str
-    patches: Many[PatchPlan]
-    done: bool = False
-    resolve: str = ""
-    conflicted: Many[str] = ()
-    superseded: Superseded = "stop"
