@@ -152,7 +152,7 @@ def refuses_pulls(upstream: Repository) -> str:
 def head_of(repository: Repository, branch: str) -> str | None:
     """Return the commit of a branch; None: the branch does not exist (yet)."""
     try:
-        ref = repository.get_git_ref(f"heads/{branch}")
+        ref = repository.get_git_ref(f"heads/{branch}").complete()
     except NotFoundError:
         return None
     except RefusedError as error:
@@ -358,13 +358,13 @@ def _unready(github: GitHub, place: Place, error: GitHubError) -> OpeningError:
 
 def merges_upstream(github: GitHub, place: Place, head: str, ours: frozenset[str]) -> bool:
     """Return whether a branch is our commit with only merges of the upstream's branch on top."""
-    fork, upstream = github.repository(place.fork), github.repository(place.upstream)
+    fork = github.repository(place.fork)
     for _ in range(_MERGES):
         # GitHub's button "Update branch" makes the branch's own commit the first parent.
         own, *others = (parent.sha for parent in fork.get_git_commit(head).parents)
         if len(others) != 1:
             return False
-        merged = upstream.compare(place.tip.name, others[0], comparison_commits_per_page=1)
+        merged = github.compare(place.upstream, place.tip.name, others[0])
         if merged.status not in {"identical", "behind"}:
             return False
         if own in ours:

@@ -186,7 +186,7 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
 
 def _poll(github: GitHub, subject: PollSubject) -> tuple[Followed, dict[str, str], str]:
     """Ask GitHub about a contribution; return its state, remark keys and branch's commit."""
-    from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
+    from contribbot.github.client import shaped  # noqa: PLC0415  start-up time
 
     with shaped():
         known = subject.known
@@ -248,7 +248,7 @@ def _told(github: GitHub, subject: PollSubject, pull: PullState) -> dict[str, ob
         landing = judge_landing(github, subject.repository, pull)
         why = landing.words if landing.commit else ""
         fields |= {"commit": landing.commit, "reverted": landing.revert, "why": why}
-        fields |= {} if is_open else {"state": landing.fate.value, "into": landing.elsewhere}
+        fields |= {} if is_open else {"state": landing.fate, "into": landing.elsewhere}
     return fields
 
 

@@ -621,8 +621,7 @@ def _behind(case: GateCase) -> Observation:
     base = case.repository.default_branch
     head = f"{known.fork.partition('/')[0]}:{known.branch}"
     try:
-        upstream = case.ask(lambda github: github.repository(repository))
-        comparison = case.ask(lambda _: upstream.compare(base, head, comparison_commits_per_page=1))
+        comparison = case.ask(lambda github: github.compare(repository, base, head))
     except NotFoundError:
         return RuleCode.NO_BRANCH(fork=known.fork, branch=known.branch)
     if not comparison.behind_by:
@@ -713,7 +712,7 @@ def _observe(check: Check, case: GateCase) -> Observation | None:
     """Return a check's observation, or one that says that GitHub gave no answer."""
     guard: AbstractContextManager[None] = nullcontext()
     if case.github is not None and not isinstance(case.github, GitHubError):
-        from contribbot.github.requester import shaped  # noqa: PLC0415  start-up time
+        from contribbot.github.client import shaped  # noqa: PLC0415  start-up time
 
         guard = shaped()
     try:

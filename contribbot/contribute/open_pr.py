@@ -215,11 +215,10 @@ class _Run:
         """Return the place of a branch: the fork to push to, and the upstream's newest commit."""
         name, branch = upstream.full_name, upstream.default_branch
         if fork is not None and fork.full_name != name:
-            # The comparison also lists commits, which are not needed: ask for 1 instead of 250.
             theirs = f"{fork.full_name.partition('/')[0]}:{branch}"
             # Without the branch, or with too different a history, a fork cannot be compared.
             with contextlib.suppress(NotFoundError, RefusedError):
-                them = upstream.compare(branch, theirs, comparison_commits_per_page=1)
+                them = self.github.compare(name, branch, theirs)
                 tip, behind, own = Tip.of(branch, them.base_commit), them.behind_by, them.ahead_by
                 place = Place(name, fork.full_name, tip, fork.node_id)
                 return replace(place, behind=behind, own=own)

@@ -8,7 +8,7 @@ from typing import Final
 from contribbot.contribute.follow import Connect, note_state
 from contribbot.contribute.publication import Publication, PublicationJournal
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
-from contribbot.github.pull_state import LandingFate, ending_of
+from contribbot.github.pull_state import ending_of
 from contribbot.markdown import line_of
 from contribbot.model.base import Model
 from contribbot.model.lifecycle import Need, PatchStatus, Text
@@ -91,7 +91,7 @@ def _of_pull(queue: Queue, known: Publication, name: str, connect: Connect) -> s
     if landing is None:
         hint = "wait until it is merged, or give a reason with --why; it is then left open"
         raise RetiringError(f"{name}: its pull request {known.reference} is open", hint=hint)
-    if landing.fate is LandingFate.REVERTED or landing.elsewhere:
+    if landing.fate == "reverted" or landing.elsewhere:
         hint = "it is still needed; if it is not, give a reason with --why"
         raise RetiringError(f"{name}: {known.reference} was {landing.words}", hint=hint)
     if not landing.upstream:

@@ -106,18 +106,18 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
     for name in _TOKENS:
         if variables.get(name):
             return Token(_checked(variables[name], name), name)
-    # gh and git's helpers need the user's whole environment: configuration and key ring.
-    env, passed_over = {**variables, **_SILENT}, []
-    web = urlsplit(server.web)
+    web, silent = urlsplit(server.web), list[str]()
     description = f"protocol={web.scheme}\nhost={web.netloc}\n\n".encode()
     for source, options, stdin, key in (
         ("gh auth token", ["--hostname", server.host], b"", ""),
         ("git credential fill", [], description, "password="),
     ):
+        # gh and git's helpers need the user's whole environment: configuration and key ring.
+        env, command = {**variables, **_SILENT}, [*source.split(), *options]
         try:
-            done = process.run([*source.split(), *options], env=env, stdin=stdin, timeout=_PATIENCE)
+            done = process.run(command, env=env, stdin=stdin, timeout=_PATIENCE)
         except CommandTimeoutError:
-            passed_over.append(f"`{source}` did not answer in {_PATIENCE:g} s")
+            silent.append(f"`{source}` did not answer in {_PATIENCE:g} s")
         except CommandError:
             continue  # no token; the program's output is not shown, for it may quote the request
         except MachineError:
@@ -128,7 +128,7 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
             text = next((line.removeprefix(key) for line in lines if line.startswith(key)), "")
             if text:
                 return Token(_checked(text, f"`{source}`"), f"`{source}`")
-    aside = f" ({'; '.join(passed_over)})" if passed_over else ""
+    aside = f" ({'; '.join(silent)})" if silent else ""
     raise TokenError(
         f"no GitHub token for {server.host}{aside}",
         hint=f"log in with `gh auth login --hostname {server.host}`, or set GITHUB_TOKEN to a token"

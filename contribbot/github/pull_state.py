@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
@@ -37,7 +35,6 @@ log: Final = logging.getLogger("contribbot.github")
 _PAGES: Final = 20
 #: GitHub's words for an author who is a maintainer of the repository.
 _MAINTAINERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
-_ACTIONS: Final = "github-actions"
 QUERY: Final = """
 query(
   $owner: String!, $name: String!, $number: Int!, $head: String!, $compared: Boolean!,
@@ -61,7 +58,7 @@ query(
               name conclusion startedAt isRequired(pullRequestNumber: $number)
               checkSuite { workflowRun { event workflow { name } } }
             }
-            ... on StatusContext { context state isRequired(pullRequestNumber: $number) }
+            ... on StatusContext { name: context state isRequired(pullRequestNumber: $number) }
           }
         }
       }
@@ -96,7 +93,7 @@ query(
         nodes {
           __typename
           ... on ReferencedEvent { commit { oid message } }
-          ... on ClosedEvent { closer { ... on Commit { oid message } } }
+          ... on ClosedEvent { commit: closer { ... on Commit { oid message } } }
           ... on RemovedFromMergeQueueEvent { reason }
         }
       }
@@ -128,15 +125,10 @@ Word = Annotated[str, BeforeValidator(lambda word: word or "pending"), AfterVali
 Moment = Annotated[datetime, Field(strict=False)]
 
 
-def _of_commit(key: str) -> AliasChoices:
-    """Return the two JSON paths at which an event may have a field of its commit."""
-    return AliasChoices(AliasPath("commit", key), AliasPath("closer", key))
-
-
 class HeadJob(_Part):
     """A CI job; `word`: GitHub's word for the job's result, or `pending` or `expected` before."""
 
-    name: str = Field(validation_alias=AliasChoices("name", "context"))
+    name: str
     word: Word = Field(validation_alias=AliasChoices("conclusion", "state"))
     required: bool = Field(default=False, validation_alias="isRequired")
     started_at: str | None = None
@@ -178,16 +170,28 @@ class TimelineEvent(_Part):
     """An event of a pull request, with the commit that mentioned, closed or merged it."""
 
     typename: str = Field(alias="__typename")
-    sha: str = Field("", validation_alias=_of_commit("oid"))
-    message: str = Field("", validation_alias=_of_commit("message"))
+    sha: str = _at("commit", "oid", default="")
+    message: str = _at("commit", "message", default="")
     reason: str | None = None
 
 
 class _Suite(_Part):
+    """A suite of CI jobs by an app; suites of other apps than Actions may stay queued for ever."""
+
     conclusion: Word
     app: str = _at("app", "name", default="")
     slug: str = _at("app", "slug", default="")
     runs: int = _at("checkRuns", "totalCount", default=0)
+
+    @property
+    def job(self) -> HeadJob | None:
+        """A suite without jobs as a job, if the suite waits for approval or could not start."""
+        word, actions = self.conclusion, self.slug == "github-actions"
+        quiet = word in {"success", "neutral", "skipped"} or (word == "pending" and not actions)
+        if quiet or self.runs or not self.app:
+            return None
+        held = actions and word == "action_required"
+        return HeadJob(name=f"{self.app} (suite)", word="awaiting_approval" if held else word)
 
 
 class _Opinion(_Part):
@@ -284,32 +288,32 @@ class PullState(_Part):
 
     @property
     def jobs(self) -> list[HeadJob]:
-        """The last attempt of each CI job, then as jobs the suites that could not start."""
+        """The last attempt of each CI job, then as jobs the suites that wait or could not start."""
         jobs = sorted(self.job_page.nodes, key=lambda job: job.started_at or "")
         last = {(job.name, job.workflow, job.event): job for job in jobs}
-        return [*last.values(), *_suite_jobs(self.suites)]
-
-
-def _suite_jobs(suites: Sequence[_Suite]) -> Iterator[HeadJob]:
-    """Yield as jobs the suites without jobs that wait for approval or could not start."""
-    for suite in suites:
-        word = suite.conclusion
-        # Suites of other apps may stay queued for ever.
-        actions = suite.slug == _ACTIONS
-        quiet = word in {"success", "neutral", "skipped"} or (word == "pending" and not actions)
-        if suite.app and not suite.runs and not quiet:
-            held = actions and word == "action_required"
-            yield HeadJob(name=f"{suite.app} (suite)", word="awaiting_approval" if held else word)
+        return [*last.values(), *filter(None, (suite.job for suite in self.suites))]
 
 
 def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str = "") -> PullState:
     """Read a pull request's state; `branch` (`owner:name`): also how far it is behind its base."""
+    owner, _, name = repository.partition("/")
+    asked: dict[str, JsonValue] = {"owner": owner, "name": name, "number": number}
+    asked |= {"head": branch, "compared": bool(branch)}
     try:
-        return _by_graphql(github, repository, number, branch)
+        state = last = _answer(github, asked)
+        for _ in range(_PAGES - 1):
+            if not any(page.more for page in last.pages.values()):
+                break
+            # A list that has ended gives empty pages, while other lists go on.
+            asked |= {key: page.last for key, page in last.pages.items() if page.last}
+            last = _answer(github, asked)
+            for key, page in last.pages.items():
+                state.pages[key].nodes.extend(page.nodes)
     except (RateLimitError, NotFoundError):
         raise
     except GitHubError as error:
         return _by_rest(github, repository, number, error)
+    return state
 
 
 def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError) -> PullState:
@@ -334,29 +338,9 @@ def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError) -> 
     )
 
 
-def _by_graphql(github: GitHub, repository: str, number: int, branch: str) -> PullState:
-    owner, _, name = repository.partition("/")
-    variables: dict[str, JsonValue] = {
-        "owner": owner,
-        "name": name,
-        "number": number,
-        "head": branch,
-        "compared": bool(branch),
-    }
-    state = last = _answer(github, variables)
-    for _ in range(_PAGES - 1):
-        if not any(page.more for page in last.pages.values()):
-            break
-        # A list that has ended gives empty pages, while other lists go on.
-        variables |= {key: page.last for key, page in last.pages.items() if page.last}
-        last = _answer(github, variables)
-        for key, page in last.pages.items():
-            state.pages[key].nodes.extend(page.nodes)
-    return state
-
-
 def _answer(github: GitHub, variables: dict[str, JsonValue]) -> PullState:
-    from contribbot.github.requester import odd_answer, words_of  # noqa: PLC0415  start-up time
+    """Return the first or next pages of a pull request's state."""
+    from contribbot.github.client import odd_answer, words_of  # noqa: PLC0415  start-up time
 
     answer = github.requester.graphql_query(QUERY, variables)[1]
     data, errors = answer["data"], answer.get("errors")
@@ -387,17 +371,9 @@ _RESOLVED: Final = re.compile(
     r"^[ \t]*Pull Request resolved:[ \t]*https?://[^/\s]+/(\S+?/\S+?/pull/\d+)[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
 )
-
-
-class LandingFate(enum.StrEnum):
-    """The possible ends of a pull request, judged by the default branch."""
-
-    MERGED = "merged"
-    #: A bot or a person put the change on the default branch, and closed the pull request.
-    LANDED = "landed"
-    #: The default branch had the change, until a commit reverted the change.
-    REVERTED = "reverted"
-    CLOSED = "closed"
+#: The possible ends of a pull request. `landed`: a bot or a person put the change on the default
+#: branch, and closed the pull request; `reverted`: a later commit took the change back.
+LandingFate = Literal["merged", "landed", "reverted", "closed"]
 
 
 @dataclass(frozen=True)
@@ -413,19 +389,17 @@ class Landing:
     @property
     def upstream(self) -> bool:
         """Whether the default branch has the change."""
-        return self.fate in {LandingFate.MERGED, LandingFate.LANDED} and not self.elsewhere
+        return self.fate in {"merged", "landed"} and not self.elsewhere
 
     @property
     def words(self) -> str:
         """How the pull request ended, in words."""
-        commit, revert = self.commit[:_SHORT], self.revert[:_SHORT]
-        into = f"into {self.elsewhere} " if self.elsewhere else ""
-        return {
-            LandingFate.MERGED: f"merged {into}as {commit}",
-            LandingFate.LANDED: f"landed as {commit}",
-            LandingFate.REVERTED: f"merged as {commit}, then reverted by {revert}",
-            LandingFate.CLOSED: "closed without being merged",
-        }[self.fate]
+        if self.fate == "closed":
+            return "closed without being merged"
+        into = f" into {self.elsewhere}" if self.elsewhere else ""
+        back = f", then reverted by {self.revert[:_SHORT]}" if self.revert else ""
+        fate = "landed" if self.fate == "landed" else "merged"
+        return f"{fate}{into} as {self.commit[:_SHORT]}{back}"
 
 
 def ending_of(github: GitHub, repository: str, number: int) -> tuple[PullState, Landing | None]:
@@ -438,36 +412,36 @@ def judge_landing(
     github: GitHub, repository: str, pull: PullState, depth: int = _REVERTS_OF_REVERTS
 ) -> Landing:
     """Return the end of a pull request, judged by its merge and by commits that name it."""
-    upstream, main = github.repository(repository), line_of(pull.default_branch)
-    name = f"{repository}#{pull.number}"
+    name, main = f"{repository}#{pull.number}", line_of(pull.default_branch)
 
     def reaches(commit: str) -> bool:
-        """Return whether the default branch has a commit."""
+        """Return whether the default branch has a commit: the comparison has nothing ahead."""
         try:
-            base = pull.default_branch
-            comparison = upstream.compare(base, commit, comparison_commits_per_page=1)
+            comparison = github.compare(repository, pull.default_branch, commit)
         except NotFoundError as error:
             # The commit may be too new for GitHub, or from a deleted fork: this is not "closed".
             why = f"{name}: whether {main} has {commit[:_SHORT]} is not known: {error.message}"
             raise GitHubError(why, hint=_LATER) from None
-        # "identical" and "behind" mean that the default branch has all of the commit.
         return comparison.status in {"identical", "behind"}
 
-    landing, later = Landing(LandingFate.CLOSED), list(pull.commits)
+    landing, later = Landing("closed"), list(pull.commits)
     if pull.state == "merged":
-        landing = _merged(name, pull, reached=reaches(pull.merge_commit))
+        landing = Landing("merged", pull.merge_commit)
+        if not reaches(pull.merge_commit):
+            if pull.base == pull.default_branch:
+                why = f"GitHub calls it merged as {pull.merge_commit[:_SHORT]}, and {main}"
+                raise GitHubError(f"{name}: {why} does not have it", hint=_LATER)
+            landing = replace(landing, elsewhere=line_of(pull.base))
     # The newest first: commits pushed while the pull request was open may name it, too.
-    for number, commit in reversed([*enumerate(later)]):
-        if _lands(commit.message, repository, pull.number) and reaches(commit.sha):
-            landing = Landing(LandingFate.LANDED, commit.sha)
-            later = later[number + 1 :]
-            break
+    landers = [at for at, it in enumerate(later) if _lands(it.message, repository, pull.number)]
+    if (last := next((at for at in reversed(landers) if reaches(later[at].sha)), None)) is not None:
+        landing, later = Landing("landed", later[last].sha), later[last + 1 :]
     for commit in later:
         message = commit.message[:_LONGEST]
-        if landing.revert and _names(message, landing.revert) and reaches(commit.sha):
-            landing = Landing(LandingFate.LANDED, commit.sha)
-        elif _takes_back(message, landing.commit, repository, pull.number) and reaches(commit.sha):
-            landing = replace(landing, fate=LandingFate.REVERTED, revert=commit.sha)
+        if _reverts(message, landing.revert) and reaches(commit.sha):
+            landing = Landing("landed", commit.sha)
+        elif _reverts(message, landing.commit, name) and reaches(commit.sha):
+            landing = replace(landing, fate="reverted", revert=commit.sha)
             landing = _reverted_revert(github, repository, landing, message, depth)
     return landing
 
@@ -487,23 +461,11 @@ def _reverted_revert(
     back = judge_landing(github, repository, revert, depth - 1) if revert.merge_commit else None
     if back is None or not back.revert:
         return landing
-    return replace(back, fate=LandingFate.LANDED, commit=back.revert, revert="")
-
-
-def _merged(name: str, pull: PullState, *, reached: bool) -> Landing:
-    """Return the landing of a merged pull request; `reached`: the default branch has the merge."""
-    merged = Landing(LandingFate.MERGED, pull.merge_commit)
-    if reached:
-        return merged
-    if pull.base != pull.default_branch:
-        return replace(merged, elsewhere=line_of(pull.base))
-    why = f"GitHub calls it merged as {pull.merge_commit[:_SHORT]}, and"
-    why += f" {line_of(pull.default_branch)} does not have it"
-    raise GitHubError(f"{name}: {why}", hint=_LATER)
+    return replace(back, fate="landed", commit=back.revert, revert="")
 
 
 def _lands(message: str, repository: str, number: int) -> bool:
-    """Tell whether a message says that its commit lands a pull request, as bots write."""
+    """Return whether a message says that its commit lands a pull request, as bots write."""
     message = message[:_LONGEST]
     title = message.partition("\n")[0].rstrip()
     # The bot's line comes last; a revert may quote all lines of the commit that it reverts.
@@ -513,12 +475,8 @@ def _lands(message: str, repository: str, number: int) -> bool:
     return named and not _REVERTS.search(message)
 
 
-def _names(message: str, commit: str) -> bool:
-    """Tell whether a message says, in git's words, that its commit reverts another."""
-    return any(commit.startswith(sha) for sha in _REVERTS.findall(message))
-
-
-def _takes_back(message: str, commit: str, repository: str, number: int) -> bool:
-    """Tell whether a message says, in git's or GitHub's words, that it reverts a landing."""
-    button = rf"(?im)^\s*Reverts {re.escape(repository)}#{number}\s*$"
-    return bool(commit) and (_names(message, commit) or re.search(button, message) is not None)
+def _reverts(message: str, commit: str, pull: str = "") -> bool:
+    """Return whether a message says that it reverts a commit (git's words) or a pull (GitHub's)."""
+    named = any(commit.startswith(sha) for sha in _REVERTS.findall(message))
+    button = pull and re.search(rf"(?im)^\s*Reverts {re.escape(pull)}\s*$", message)
+    return bool(commit) and (named or bool(button))

@@ -156,7 +156,7 @@ def templates_folder() -> Path:
 def read_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
     """Return a run of verify.yml that the queue's own repository started."""
     try:
-        run = github.run(repository, run_id).complete()
+        run = github.repository(repository).get_workflow_run(run_id).complete()
     except NotFoundError as error:
         raise NotFoundError(
             f"run {run_id} of {repository}: no such run",
@@ -204,8 +204,10 @@ def start(
     ref = ref or github.repository(repository).complete().default_branch
     inputs = {"patches": " ".join(patches), "targets": " ".join(targets)}
     try:
-        run = github.workflow(repository, WORKFLOW).create_dispatch(
-            ref, inputs, throw=True, return_run_details=True
+        run = (
+            github.repository(repository)
+            .get_workflow(WORKFLOW)
+            .create_dispatch(ref, inputs, throw=True, return_run_details=True)
         )
     except (NotFoundError, RefusedError) as error:
         if isinstance(error, RefusedError) and error.status != HTTPStatus.UNPROCESSABLE_ENTITY:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.github import client
-from contribbot.github.requester import Waits
+from contribbot.github.client import Waits
 from tests.conftest import once
 from tests.contribute.bodytoy import describe
 from tests.contribute.following import Post, make_post

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from contribbot.contribute import open_pr
 from contribbot.contribute.model import Body
-from contribbot.github.client import connect
-from contribbot.github.requester import Waits
+from contribbot.github.client import Waits, connect
 from contribbot.queue.load import Queue, load_queue
 from tests.contribute.opening import written
 

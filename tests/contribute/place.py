@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import GitHub as Client
-from contribbot.github.client import connect
-from contribbot.github.requester import Waits
+from contribbot.github.client import Waits, connect
 from contribbot.queue import history
 from contribbot.queue.history import Event, PullRequestEvent
 from contribbot.queue.load import Queue, load_queue

@@ -16,7 +16,7 @@ from contribbot.contribute.gate import RULES, GateCase, judge, judge_rule
 from contribbot.contribute.model import Gate, Row, RowState
 from contribbot.contribute.observations import RuleCode
 from contribbot.github import client
-from contribbot.github.requester import Waits
+from contribbot.github.client import Waits
 from tests.contribute.gatetoy import (
     CHANGES,
     MESSAGE,

@@ -64,7 +64,7 @@ def _jobs(pull: Pull) -> list[Json]:
     moods = {name: status.state.upper() for name, status in statuses.items()}
     moods |= dict.fromkeys(sorted(required - runs.keys() - statuses.keys()), "EXPECTED")
     return jobs + [
-        {"__typename": "StatusContext", "context": name, "state": mood,
+        {"__typename": "StatusContext", "name": name, "state": mood,
          "isRequired": name in required}
         for name, mood in moods.items()
     ]  # fmt: skip
@@ -91,7 +91,7 @@ def _event(pull: Pull, event: Event) -> Json:
     commit: Json | None = {"__typename": "Commit", "oid": sha, "message": message} if sha else None
     written: Json = {"__typename": _EVENTS[event.event]}
     more: dict[str, Json] = {
-        "referenced": {"commit": commit}, "closed": {"closer": commit},
+        "referenced": {"commit": commit}, "closed": {"commit": commit},
         "removed_from_merge_queue": {"reason": event.reason},
     }  # fmt: skip
     return written | more.get(event.event, {})

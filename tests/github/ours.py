@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from contribbot.github.auth import Secret, Token, find_server
 from contribbot.github.client import GitHub as Client
-from contribbot.github.client import connect
-from contribbot.github.requester import Waits
+from contribbot.github.client import Waits, connect
 from tests.github.handle import GitHub
 
 

@@ -18,8 +18,8 @@ from contribbot.errors import (
     UncertainError,
 )
 from contribbot.github.client import GitHub as Client
+from contribbot.github.client import Waits
 from contribbot.github.pull_state import read_pull_state
-from contribbot.github.requester import Waits
 from tests.github import faults as f
 from tests.github.gitdata import blob_id
 from tests.github.ours import Patience, client

@@ -15,9 +15,8 @@ from unittest import mock
 import pytest
 
 from contribbot.errors import GitHubError, RateLimitError, UncertainError
-from contribbot.github import requester
-from contribbot.github.client import whole
-from contribbot.github.requester import Waits
+from contribbot.github import client as client_module
+from contribbot.github.client import Waits, whole
 from tests.github import faults as f
 from tests.github.ours import Patience, client
 from tests.github.wire import Answer
@@ -146,7 +145,7 @@ def drip(head: bytes) -> Callable[[socket.socket], None]:
 def test_an_answer_that_drips_ends_by_the_deadline(
     head: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requester, "_TIMEOUT", 0.4)
+    monkeypatch.setattr(client_module, "_TIMEOUT", 0.4)
     began, waits = time.monotonic(), Waits(attempts=1, between_writes=0)
     with rude(drip(head)) as base, client(base, "ghp_x", waits=waits) as ours:
         with pytest.raises(GitHubError, match="GET /user: no answer in time"):
