@@ -122,7 +122,7 @@ def introduce(
     path = f"patches/{name}/patch.toml"
     stands = {**person.model_dump(), "ran": ran, "record": records.get(record, record)}
     with transaction(queue.folder, f"attest {name}") as change:
-        change.write(path, toml_edit.set_person(change.read(path) or b"", stands))
+        change.edit(path, lambda text: toml_edit.set_person(text, stands))
         change.commit()
     return load_queue(queue.folder)
 

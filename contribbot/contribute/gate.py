@@ -250,8 +250,7 @@ def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> None:
     path = f"patches/{name}/patch.toml"
     with transaction(queue.folder, f"gate {name} --different") as changes:
         queue.require(name)
-        content = changes.read(path) or b""
-        changes.write(path, toml_edit.set_different(content, reasons))
+        changes.edit(path, lambda text: toml_edit.set_different(text, reasons))
         changes.commit()
 
 

@@ -13,7 +13,7 @@ from contribbot.markdown import line_of
 from contribbot.model.base import Model
 from contribbot.model.lifecycle import Need, PatchStatus, Text
 from contribbot.model.patch import Patch
-from contribbot.queue import history, toml_edit
+from contribbot.queue import history
 from contribbot.queue.arrange import take_out
 from contribbot.queue.history import RetiredEvent
 from contribbot.queue.load import Queue, load_queue
@@ -126,5 +126,3 @@ def _take_out(queue: Queue, patch: Patch, why: str) -> None:
             raise QueueError(f"{patch.name} was changed meanwhile", hint="run the same again")
         _refuse_dependents(now, patch.name)
         take_out(change, now, patch, why)
-        stated = change.read("patches/queue.toml") or b""
-        change.write("patches/queue.toml", toml_edit.remove_from_order(stated, patch.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -14,19 +15,18 @@ from pydantic import ValidationError
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import lock, run_folder, write_atomically
 from contribbot.git.merge import RebaseResult
-from contribbot.git.patch_format import changes
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.base import Loose, Many, Model, Name, Tag
 from contribbot.model.lifecycle import Behaviour, ConflictSide, Need, Text
-from contribbot.model.patch import Patch, PatchFile, digest_of
+from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
 from contribbot.process import remove_tree
-from contribbot.queue import history, toml_edit, worktree
+from contribbot.queue import toml_edit, worktree
 from contribbot.queue.arrange import take_out
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.refresh import declared_paths, write_patch
-from contribbot.queue.stack import FetchedPin, carry, fetch_pin, pin_at, series_of
-from contribbot.queue.transaction import Transaction, transaction
+from contribbot.queue.stack import FetchedPin, PatchStack, carry, fetch_pin, pin_at, series_of
+from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import WorkTree
 from contribbot.verify.pipeline import Options, Watcher
 
@@ -303,9 +303,17 @@ def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
         for patch in plan.patches
         if patch.decision is Decision.SUPERSEDED and plan.superseded == "retire"
     }
+
+    def left(name: str) -> list[str]:
+        """Return a patch's dependencies; a removed patch is replaced by its dependencies."""
+        direct = queue.specs[name].depends_on
+        return [rest for low in direct for rest in (left(low) if low in gone else [low])]
+
     before = {patch.patch: queue.patch(patch.patch) for patch in plan.patches}
     why = f"rebase from {old.tag} to {new.tag}"
-    with transaction(queue.folder, why) as change:
+    with run_folder() as scratch, transaction(queue.folder, why) as change:
+        files = {name: moved.files for name, moved in prepared.moved.items()}
+        after = PatchStack(queue, prepared.new, scratch, files=files)
         now = load_queue(queue.folder)
         if now.spec != queue.spec or any(
             now.specs[name] != patch.spec or now.patch(name).digest != patch.digest
@@ -317,46 +325,18 @@ def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
                 reason = f"superseded by {new.title}: {gone[name]}"
                 take_out(change, queue, patch, reason)
                 continue
-            _write_patch(change, queue, prepared, patch, gone)
-            was = history.digests_below(queue, name)
-            then = {low: digest_of(prepared.moved[low].files) for low in was if low not in gone}
-            files = prepared.moved[name].files
             if patch.files:
-                history.record(change, name, patch.files, old, why=f"before {why}", below=was)
-                history.record(change, name, files, new, why=why, below=then)
-        stated = change.read("patches/queue.toml") or b""
-        if queue.pin(new.upstream, new.tag) is None:
-            stated = toml_edit.set_pin(stated, old, new)
-        else:
-            stated = toml_edit.remove_pin(stated, old)
-        for name in gone:
-            stated = toml_edit.remove_from_order(stated, name)
-        change.write("patches/queue.toml", stated)
+                moved, declared = prepared.moved[name], patch.spec.files
+                ends = (moved.base, moved.commits[-1])
+                paths = declared_paths(name, prepared.new.store, *ends, declared)
+                write_patch(change, after, patch, paths, why=why, gone=gone)
+            depends_on = list(dict.fromkeys(left(name)))
+            stated = functools.partial(toml_edit.set_patch, pin=new.tag, depends_on=depends_on)
+            change.edit(f"patches/{name}/patch.toml", stated)
+        fresh = new if queue.pin(new.upstream, new.tag) is None else None
+        change.edit("patches/queue.toml", lambda text: toml_edit.set_pin(text, old, fresh))
     _end(queue)
     return plan.model_copy(update={"done": True})
-
-
-def _write_patch(
-    change: Transaction, queue: Queue, prepared: PreparedMove, patch: Patch, gone: Mapping[str, str]
-) -> None:
-    """Write a moved patch's files, pin and dependencies."""
-
-    def left(name: str) -> list[str]:
-        """Return a patch's dependencies; a removed patch is replaced by its dependencies."""
-        direct = queue.specs[name].depends_on
-        return [rest for low in direct for rest in (left(low) if low in gone else [low])]
-
-    moved, path = prepared.moved[patch.name], f"patches/{patch.name}/patch.toml"
-    if patch.files:
-        touched = changes(prepared.new.store, moved.base, moved.commits[-1])
-        paths = declared_paths(patch.name, {each.path for each in touched}, patch.spec.files)
-        write_patch(change, patch, moved.files, paths)
-    stated = toml_edit.set_patch(
-        change.read(path) or b"",
-        pin=prepared.new.pin.tag,
-        depends_on=list(dict.fromkeys(left(patch.name))),
-    )
-    change.write(path, stated)
 
 
 def _lock(queue: Queue) -> AbstractContextManager[None]:

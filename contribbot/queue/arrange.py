@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Final
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import run_folder, stores_folder
-from contribbot.git.patch_format import changes, keep_unchanged, raw_changes, read_mail
+from contribbot.git.patch_format import keep_unchanged, raw_changes, read_mail
 from contribbot.git.pins import Progress, Silent
 from contribbot.git.repository import (
     NewCommit,
@@ -29,12 +30,11 @@ from contribbot.queue.new import Wish, add, check_new_name, settle
 from contribbot.queue.refresh import (
     Refreshed,
     declared_paths,
-    record_change,
     write_patch,
     write_patches,
 )
 from contribbot.queue.stack import PatchStack, fetch_pin, mailable
-from contribbot.queue.toml_edit import set_order, set_patch
+from contribbot.queue.toml_edit import remove_from_order, set_order, set_patch
 from contribbot.queue.transaction import OperationLog, Transaction, hold_queue, transaction
 from contribbot.queue.worktree import find_tree
 
@@ -112,16 +112,15 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
             commits = (*lower.commits, *upper.commits)
             fresh = mailable(store, lower.base, upper.commit)
             files = keep_unchanged((*target.files, *patch.files), commits, fresh, commits)
-            paths = _paths(store, target, lower.base, upper.commit)
+            paths = declared_paths(into, store, lower.base, upper.commit, target.spec.files)
             specs = {
                 other: _without(spec, name, (into,) if other != into else ())
                 for other, spec in queue.specs.items()
                 if other != name
             }
             _check_above(stack, specs, {into: files})
-        write_patch(change, target, files, paths)
         after = stack.with_files({into: files})
-        record_change(change, after, target, files, why=f"fold of {name}")
+        write_patch(change, after, target, paths, why=f"fold of {name}")
         take_out(change, queue, patch, f"folded into {into}")
         order = _write_order(change, queue, specs, _named(queue, specs))
     proof = f"what it states to be proved is in history/{name}/retired"
@@ -153,7 +152,7 @@ def split(
             if middle in {base, tip}:
                 raise UsageError(f"{name}: nothing would be in one of the two", hint="see `show`")
             parts = {name: mailable(store, base, middle), new: mailable(store, middle, tip)}
-            touched = _paths(store, patch, base, middle)
+            touched = declared_paths(name, store, base, middle, patch.spec.files)
             specs: dict[str, PatchSpec] = {}
             for other, spec in queue.specs.items():
                 specs[other] = _without(spec, name, (new,))
@@ -163,8 +162,7 @@ def split(
             subject = read_mail(parts[new][0]).subject
         # A split by paths leaves part of each commit behind, so its subject does not fit.
         draft = replace(draft, title=f"{patch.spec.title}: {new}" if paths else subject)
-        write_patch(change, patch, parts[name], touched)
-        record_change(change, stack.with_files(parts), patch, parts[name], why=f"split of {new}")
+        write_patch(change, stack.with_files(parts), patch, touched, why=f"split of {new}")
         add(change, draft, patches=parts[new])
         history.record(change, new, parts[new], patch.pin, why=f"split from {name}")
         order = _write_order(change, queue, specs, _named(queue, specs, name, new))
@@ -252,7 +250,7 @@ def restore(
 
 
 def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
-    """Delete a patch's files from the queue, except unknown files; the history keeps copies."""
+    """Take a patch out of the queue, except unknown files; the history keeps copies."""
     folder, aside = f"patches/{patch.name}", f"history/{patch.name}/retired"
     history.record(
         change,
@@ -270,6 +268,7 @@ def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
     change.replace_files(f"{aside}/checks", (), patch.support)
     # An earlier release wrote .gitkeep into the folder of a new patch's checks.
     change.delete(f"{folder}/checks/.gitkeep")
+    change.edit("patches/queue.toml", lambda text: remove_from_order(text, patch.name))
     event = history.RetiredEvent(time=history.now(), summary=f"retired: {why}", why=why)
     history.note(change, patch.name, event)
 
@@ -290,11 +289,6 @@ def _without(spec: PatchSpec, name: str, instead: Sequence[str]) -> PatchSpec:
     """Return a patch's spec where other dependencies replace the dependency `name`."""
     below = [new for low in spec.depends_on for new in (instead if low == name else (low,))]
     return spec.model_copy(update={"depends_on": tuple(dict.fromkeys(below))})
-
-
-def _paths(store: Store, patch: Patch, base: str, tip: str) -> tuple[str, ...]:
-    touched = {change.path for change in changes(store, base, tip)}
-    return declared_paths(patch.name, touched, patch.spec.files)
 
 
 def _check_above(
@@ -334,11 +328,9 @@ def _write_order(
                 )
         known = queue.specs.get(name)
         if known is None or known.depends_on != spec.depends_on:
-            path = f"patches/{name}/patch.toml"
-            stated = change.read(path) or b""
-            change.write(path, set_patch(stated, depends_on=spec.depends_on))
-    stated = change.read("patches/queue.toml") or b""
-    change.write("patches/queue.toml", set_order(stated, named))
+            stated = functools.partial(set_patch, depends_on=spec.depends_on)
+            change.edit(f"patches/{name}/patch.toml", stated)
+    change.edit("patches/queue.toml", lambda text: set_order(text, named))
     return tuple(order)
 
 

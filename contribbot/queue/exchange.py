@@ -14,7 +14,7 @@ from contribbot import process
 from contribbot.errors import CommandError, QueueError, UsageError
 from contribbot.files import run_folder, stores_folder
 from contribbot.git.apply import apply_series
-from contribbot.git.patch_format import changes, check_form, format_commits
+from contribbot.git.patch_format import check_form, format_commits
 from contribbot.git.pins import Progress
 from contribbot.git.repository import NOTHING, Store, git_environment, open_store
 from contribbot.model.base import Model
@@ -308,8 +308,7 @@ def import_sources(
                     sides = series.conflicts
                     return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
                 written = format_commits(store, series.base, series.commit)
-                changed = changes(store, series.base, series.commit)
-            touched = declared_paths(draft.name, {path.path for path in changed})
+            touched = declared_paths(draft.name, store, series.base, series.commit)
             mails: list[PatchFile] = []
             rewritten: list[str] = []
             for old, new, applied in zip(files, written, series.applied, strict=True):

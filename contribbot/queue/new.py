@@ -297,8 +297,7 @@ def add_pin(queue: Queue, name: str, version: str, *, progress: Progress) -> Add
     provided = provide(pin, upstream, store, progress=progress)
     with transaction(queue.folder, f"pin add {pin.title}") as change:
         _refuse_known(load_queue(queue.folder), pin.upstream, pin.tag)
-        before = change.read("patches/queue.toml") or b""
-        change.write("patches/queue.toml", set_pin(before, None, pin))
+        change.edit("patches/queue.toml", lambda text: set_pin(text, None, pin))
     digests = [source.sha256 for source in pin.sources if source.kind in {"sdist", "wheel"}]
     return AddedPin(
         upstream=pin.upstream,

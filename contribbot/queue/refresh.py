@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -155,8 +155,11 @@ def _facts(store: Store, commit: str) -> bytes:
     return re.sub(rb"^index .*\n", b"", show.stdout, flags=re.MULTILINE)
 
 
-def declared_paths(name: str, paths: set[str], before: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return paths in the order for `files` in patch.toml; raise QueueError for an odd path."""
+def declared_paths(
+    name: str, store: Store, base: str, tip: str, before: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the paths that differ between two commits, in the order for `files` in patch.toml."""
+    paths = {change.path for change in changes(store, base, tip)}
     if not paths:
         raise UsageError(
             f"{name}: its commits take back what they do: nothing is changed",
@@ -185,12 +188,16 @@ def write_patches(
     resolve: bool = True,
 ) -> Refreshed:
     """Write new files of the patch `key`, and merge the patches that depend on it."""
-    queue = stack.queue
+    queue, store = stack.queue, stack.fetched.store
     above = _carry_above(stack, key, files)
     new = {key: files, **above.files}
     after = stack.with_files(new)
-    with stack.fetched.store.exclusive():
-        paths = {name: _touched(after, name) for name in new}
+    with store.exclusive():
+        series = {name: after.apply(name) for name in new}
+    paths = {
+        name: declared_paths(name, store, ends.base, ends.commit, queue.specs[name].files)
+        for name, ends in series.items()
+    }
     stated = queue.patch(key).paths
     done = Refreshed(
         patch=key,
@@ -220,7 +227,7 @@ def write_patches(
     version = None
     with transaction(queue.folder, f"{why} {key}") as change:
         now = load_queue(queue.folder)
-        for name, fresh in new.items():
+        for name in new:
             known = queue.patch(name)
             if now.patch(name).digest != known.digest or now.specs[name] != known.spec:
                 raise MachineError(
@@ -228,8 +235,7 @@ def write_patches(
                     hint="run it again",
                 )
             reason = why if name == key else f"{why} of {key}"
-            write_patch(change, known, fresh, paths[name])
-            number = record_change(change, after, known, fresh, why=reason)
+            number = write_patch(change, after, known, paths[name], why=reason)
             version = number if name == key else version
     for other in above.resolved:
         worktree.close_replay(queue, other)
@@ -237,32 +243,27 @@ def write_patches(
 
 
 def write_patch(
-    change: Transaction, patch: Patch, files: Sequence[PatchFile], paths: Sequence[str]
-) -> None:
-    """Add a patch's new files to a transaction, and the changed paths to `files` in patch.toml."""
-    folder = f"patches/{patch.name}"
+    change: Transaction,
+    after: PatchStack,
+    patch: Patch,
+    paths: Sequence[str],
+    *,
+    why: str,
+    gone: Collection[str] = (),
+) -> int | None:
+    """Write a patch's files as the stack `after` has them, and record both versions.
+
+    Return the number of the new version; the dependencies `gone` are no part of it.
+    """
+    queue, files, folder = after.queue, after.files_of(patch.name), f"patches/{patch.name}"
     change.replace_files(folder, patch.files, files)
     if patch.spec.files and set(paths) != set(patch.spec.files):
-        stated = change.read(f"{folder}/patch.toml") or b""
-        change.write(f"{folder}/patch.toml", set_patch(stated, files=paths))
-
-
-def record_change(
-    change: Transaction, after: PatchStack, patch: Patch, files: Sequence[PatchFile], *, why: str
-) -> int | None:
-    """Record a patch's versions before and after a change; return the new version's number."""
-    was = history.digests_below(after.queue, patch.name)
-    then = {low: digest_of(after.files_of(low)) for low in was}
+        change.edit(f"{folder}/patch.toml", lambda text: set_patch(text, files=paths))
+    was = history.digests_below(queue, patch.name)
     if patch.files:
         history.record(change, patch.name, patch.files, patch.pin, why=f"before {why}", below=was)
-    return history.record(change, patch.name, files, patch.pin, why=why, below=then)
-
-
-def _touched(stack: PatchStack, name: str) -> tuple[str, ...]:
-    """Return the paths that a patch changes, in the order of patch.toml, new paths last."""
-    applied = stack.apply(name)
-    changed = changes(stack.fetched.store, applied.base, applied.commit)
-    return declared_paths(name, {change.path for change in changed}, stack.queue.specs[name].files)
+    then = {low: digest_of(after.files_of(low)) for low in was if low not in gone}
+    return history.record(change, patch.name, files, after.fetched.pin, why=why, below=then)
 
 
 @dataclass

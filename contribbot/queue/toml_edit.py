@@ -130,34 +130,20 @@ def _item(value: JsonValue, *, inline: bool = False) -> Item:
     return table
 
 
-def _list(queue_toml: bytes, key: str) -> list[JsonValue]:
-    items = _read("queue.toml", queue_toml).get(key, [])
-    if not isinstance(items, list):
-        raise QueueError(f"queue.toml: {key}: not a list")
-    return items
-
-
 def _is(table: JsonValue, pin: Pin) -> bool:
     names = (table.get("upstream"), table.get("tag")) if isinstance(table, dict) else ()
     return names == (pin.upstream, pin.tag)
 
 
-def set_pin(queue_toml: bytes, old: Pin | None, new: Pin) -> bytes:
-    """Return queue.toml with the pin `new` in the place of `old`, or after all other pins."""
-    pins = _list(queue_toml, "pins")
-    wanted: Data = new.model_dump(mode="json", exclude_defaults=True)
-    if old is None:
-        return _edited("queue.toml", queue_toml, {"pins": [*pins, wanted]})
-    if not any(_is(pin, old) for pin in pins):
+def set_pin(queue_toml: bytes, old: Pin | None, new: Pin | None) -> bytes:
+    """Return queue.toml with the pin `new` in the place of `old`; None: at the end, or no pin."""
+    pins = _read("queue.toml", queue_toml).get("pins", [])
+    known = pins if isinstance(pins, list) else []
+    at = next((place for place, pin in enumerate(known) if old and _is(pin, old)), len(known))
+    if old is not None and at == len(known):
         raise QueueError(f"queue.toml: pins: there is no {old.title}")
-    moved = [wanted if _is(pin, old) else pin for pin in pins]
-    return _edited("queue.toml", queue_toml, {"pins": moved})
-
-
-def remove_pin(queue_toml: bytes, pin: Pin) -> bytes:
-    """Return queue.toml without a pin."""
-    left = [other for other in _list(queue_toml, "pins") if not _is(other, pin)]
-    return _edited("queue.toml", queue_toml, {"pins": left})
+    fresh = [new.model_dump(mode="json", exclude_defaults=True)] if new else []
+    return _edited("queue.toml", queue_toml, {"pins": [*known[:at], *fresh, *known[at + 1 :]]})
 
 
 def set_order(queue_toml: bytes, order: Sequence[str]) -> bytes:
@@ -167,7 +153,8 @@ def set_order(queue_toml: bytes, order: Sequence[str]) -> bytes:
 
 def remove_from_order(queue_toml: bytes, name: str) -> bytes:
     """Return queue.toml with a patch taken out of `order`."""
-    left = [other for other in _list(queue_toml, "order") if other != name]
+    order = _read("queue.toml", queue_toml).get("order", [])
+    left = [other for other in order if other != name] if isinstance(order, list) else order
     return _edited("queue.toml", queue_toml, {"order": left})
 
 
@@ -190,23 +177,25 @@ def set_patch(
 
 def set_person(patch_toml: bytes, person: Mapping[str, str]) -> bytes:
     """Return patch.toml with the person who answers for the patch in `[contribution]`."""
-    contribution = _read("patch.toml", patch_toml).get("contribution", {})
-    if not isinstance(contribution, dict):
-        raise QueueError("patch.toml: contribution: not a table")
-    return _edited(
-        "patch.toml", patch_toml, {"contribution": {**contribution, "person": {**person}}}
-    )
+    contribution = _table(_read("patch.toml", patch_toml), "contribution")
+    values: Data = {"contribution": {**contribution, "person": {**person}}}
+    return _edited("patch.toml", patch_toml, values)
 
 
 def set_different(patch_toml: bytes, reasons: Mapping[str, str]) -> bytes:
     """Return patch.toml with more reasons in `[contribution.different]`."""
-    contribution = _read("patch.toml", patch_toml).get("contribution", {})
-    different = contribution.get("different", {}) if isinstance(contribution, dict) else None
-    if not isinstance(contribution, dict) or not isinstance(different, dict):
-        raise QueueError("patch.toml: contribution: not a table")
+    contribution = _table(_read("patch.toml", patch_toml), "contribution")
+    different = {**_table(contribution, "different")}
     for reference, why in reasons.items():
         # GitHub ignores upper and lower case in names.
         known = next((key for key in different if key.lower() == reference.lower()), reference)
-        different = {**different, known: why}
-    values = {"contribution": {**contribution, "different": different}}
+        different[known] = why
+    values: Data = {"contribution": {**contribution, "different": different}}
     return _edited("patch.toml", patch_toml, values)
+
+
+def _table(data: Data, key: str) -> Data:
+    table = data.get(key, {})
+    if not isinstance(table, dict):
+        raise QueueError(f"patch.toml: {key}: not a table")
+    return table

@@ -262,6 +262,10 @@ class Transaction:
         """Note a file's new content; permissions stay, and a symbolic link is followed."""
         self._contents[path] = content
 
+    def edit(self, path: str, edited: Callable[[bytes], bytes]) -> None:
+        """Note a file's new content, which the function `edited` makes of the present content."""
+        self.write(path, edited(self.read(path) or b""))
+
     def delete(self, path: str) -> None:
         """Note that a file must be deleted, and its folder if the folder becomes empty."""
         self._contents[path] = None
