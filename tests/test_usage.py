@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer._click import Command
+from typer._click import Command, Context
 from typer.core import TyperGroup
 
 import contribbot
@@ -38,8 +38,16 @@ _PROSE = re.compile(
 
 
 @functools.cache
-def program() -> Command:
-    return typer.main.get_command(app)
+def command_of(name: str) -> Command:
+    """Return a command by its full name, from the group that it is in; the program for ""."""
+    if not name:
+        return typer.main.get_command(app)
+    group, _, last = name.rpartition(" ")
+    above = command_of(group)
+    assert isinstance(above, TyperGroup)
+    command = above.get_command(Context(above), last)
+    assert command
+    return command
 
 
 def refusal(words: list[str]) -> str:
@@ -47,14 +55,11 @@ def refusal(words: list[str]) -> str:
     words = words[: words.index(">")] if ">" in words else words
     named = (" ".join(words[:size]) for size in (3, 2, 1))
     name = next((name for name in named if name in COMMANDS), words[0])
-    command = program()
     try:
-        for part in name.split():
-            assert isinstance(command, TyperGroup)
-            command = command.commands[part]
+        command = command_of(name)
         if (rest := words[len(name.split()) :]) != ["-h"]:
             command.make_context("contribbot", rest)
-    except (KeyError, typer._click.exceptions.UsageError) as error:
+    except (AssertionError, typer._click.exceptions.UsageError) as error:
         return f"{' '.join(words)}: {error!r}"
     return ""
 
@@ -86,11 +91,7 @@ def constants(path: Path) -> Iterator[str]:
 
 def test_every_example_of_help_is_one() -> None:
     for name, (module, _) in COMMANDS.items():
-        command = program()
-        for part in name.split():
-            assert isinstance(command, TyperGroup)
-            command = command.commands[part]
-        example = (command.help or "").rpartition("Example: contribbot ")[2]
+        example = (command_of(name).help or "").rpartition("Example: contribbot ")[2]
         assert not module or refusal(shlex.split(example)) == "", name
 
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import json
+import logging
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -113,6 +114,8 @@ def command(example: str) -> Callable[[Callable[P, Reply | int | None]], Callabl
         @functools.wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
             settings = current_settings()
+            if settings.debug:
+                logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s")
             Document.printed = False
             try:
                 reply = function(*args, **kwargs)

@@ -6,7 +6,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -87,11 +87,10 @@ class HelpfulCommand(TyperCommand):
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the arguments and the options."""
-        arguments = _arguments(self)
-        if arguments:
+        if arguments := _arguments(self):
             with formatter.section("Arguments"):
                 formatter.write_dl([(_usage(param), _help(param)) for param in arguments])
-        options = [param for param in self.get_params(ctx) if param not in arguments]
+        options = (param for param in self.get_params(ctx) if param not in arguments)
         with formatter.section("Options"):
             formatter.write_dl([*filter(None, (each.get_help_record(ctx) for each in options))])
 
@@ -111,57 +110,46 @@ def _help(argument: TyperArgument) -> str:
     return f"{argument.help}{f'  [default: {default}]' if default else ''}"
 
 
-class _Commands(Mapping[str, "Command"]):
-    """The commands of a group; a command's module is imported when the command is called."""
-
-    def __init__(self, prefix: str, shared: list[Parameter]) -> None:
-        self._prefix, self._shared = prefix, shared
-
-    def __getitem__(self, name: str) -> Command:
-        place, text = COMMANDS[self._prefix + name]
-        if not place:
-            settings = {"help": text, "no_args_is_help": True, "params": [*self._shared]}
-            return LazyGroup(name=name, prefix=f"{self._prefix}{name} ", **settings)
-        module, _, attribute = place.partition(":")
-        function = getattr(importlib.import_module(f"contribbot.cli.{module}"), attribute)
-        app = typer.Typer(rich_markup_mode=None, add_completion=False)
-        app.command(name, cls=HelpfulCommand)(function)
-        command = typer.main.get_command(app)
-        command.params += self._shared
-        return command
-
-    def __iter__(self) -> Iterator[str]:
-        names = (name for name in COMMANDS if name.startswith(self._prefix))
-        below = (name.removeprefix(self._prefix) for name in names)
-        return (name for name in below if " " not in name)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+def command_of(path: str, shared: Sequence[Parameter] = ()) -> Command:
+    """Import a command, or make a group, by full name, with the options of all commands."""
+    place, text = COMMANDS[path]
+    name = path.rpartition(" ")[2]
+    if not place:
+        params = [*shared]
+        return LazyGroup(name=name, path=path, help=text, no_args_is_help=True, params=params)
+    module, _, attribute = place.partition(":")
+    function = getattr(importlib.import_module(f"contribbot.cli.{module}"), attribute)
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    app.command(name, cls=HelpfulCommand)(function)
+    command = typer.main.get_command(app)
+    command.params += shared
+    return command
 
 
 class LazyGroup(TyperGroup):
-    """A group of commands; its help imports no command."""
+    """A group of commands; a command's module is imported when the command is called."""
 
-    def __init__(self, *, name: str | None = None, prefix: str = "", **settings: Any) -> None:
+    def __init__(self, *, name: str | None = None, path: str = "", **settings: Any) -> None:
         super().__init__(name=name, **settings | {"rich_markup_mode": None})
-        self._prefix = prefix
-        # The shared options may come before or after the command's name.
+        self._prefix = f"{path} " if path else ""
+        names = (name for name in COMMANDS if name.startswith(self._prefix))
+        below = (name.removeprefix(self._prefix) for name in names)
+        self.commands = {name: TyperCommand(name) for name in below if " " not in name}
+
+    def get_command(self, _ctx: Context, cmd_name: str) -> Command | None:
+        """Return the command of a name, which accepts the shared options too."""
         shared = [param for param in self.params if param.name in {"as_json", "queue", "debug"}]
-        self.commands = _Commands(prefix, shared)  # type: ignore[assignment]  # nobody adds a command to it
+        known = cmd_name in self.commands
+        return command_of(self._prefix + cmd_name, shared) if known else None
 
     def resolve_command(
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
         """Return the command of a name; for a dropped command, refuse with its replacement."""
-        if advice := FORMER.get(self._prefix + args[0]):
-            raise exceptions.UsageError(
-                f"contribbot {self._prefix}{args[0]} is gone: {advice}", ctx
-            )
+        path = self._prefix + args[0]
+        if advice := FORMER.get(path):
+            raise exceptions.UsageError(f"contribbot {path} is gone: {advice}", ctx)
         return super().resolve_command(ctx, args)
-
-    def list_commands(self, _ctx: Context) -> list[str]:
-        """Return the names of all commands."""
-        return [*self.commands]
 
     def format_commands(self, _ctx: Context, formatter: HelpFormatter) -> None:
         """Write each command's name and short help, grouped by the user's task."""
@@ -198,17 +186,12 @@ def _elsewhere(error: exceptions.UsageError, name: str) -> str:
         owners = [
             path
             for path, (place, _) in COMMANDS.items()
-            if place and any(option in param.opts for param in _command(path).params)
+            if place and any(option in param.opts for param in command_of(path).params)
         ]
         return f"{option} is an option of `contribbot {owners[0]}`" if owners else ""
     wrong = error.message.partition("'")[2].partition("'")[0]
     owner = next((path for path in COMMANDS if path.endswith(f" {wrong}")), "")
     return f"see `contribbot {owner} -h`" if owner and "such command" in error.message else ""
-
-
-def _command(path: str) -> Command:
-    group, _, name = path.rpartition(" ")
-    return _Commands(f"{group} " if group else "", [])[name]
 
 
 def _called(words: Sequence[str]) -> str:
@@ -238,37 +221,26 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001  typer passes it by po
         raise typer.Exit
 
 
-def _keep_queue(value: Path | None) -> None:
-    current_settings().queue = value or current_settings().queue
-
-
-def _keep_json(value: bool) -> None:  # noqa: FBT001  as typer wants it
-    current_settings().as_json |= value
-
-
-def _keep_debug(value: bool) -> None:  # noqa: FBT001  as typer wants it
+def _store(param: typer.CallbackParam, value: Path | None) -> None:
+    """Store the value of a shared option, which is given before or after the command's name."""
     if value:
-        import logging  # noqa: PLC0415  costs start-up time, and only --debug needs it
-
-        current_settings().debug = True
-        logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s")
+        setattr(current_settings(), param.name or "", value)
 
 
-def _shared(name: str, text: str, keep: Callable[..., None], metavar: str | None = None) -> Any:
-    return typer.Option(name, help=text, callback=keep, metavar=metavar, expose_value=False)
+def _shared(name: str, text: str, metavar: str | None = None) -> Any:
+    return typer.Option(name, help=text, callback=_store, metavar=metavar, expose_value=False)
 
 
 @app.callback()
 def settings(
     as_json: Annotated[
-        bool, _shared("--json", "Print one JSON document, and nothing else.", _keep_json)
+        bool, _shared("--json", "Print one JSON document, and nothing else.")
     ] = False,
     queue: Annotated[
-        Path | None,
-        _shared("--queue", "The folder that holds patches/queue.toml.", _keep_queue, "DIR"),
+        Path | None, _shared("--queue", "The folder that holds patches/queue.toml.", "DIR")
     ] = None,
     debug: Annotated[
-        bool, _shared("--debug", "Show each command that is run, and tracebacks.", _keep_debug)
+        bool, _shared("--debug", "Show each command that is run, and tracebacks.")
     ] = False,
     version: Annotated[
         bool,
@@ -277,7 +249,7 @@ def settings(
         ),
     ] = False,
 ) -> None:
-    """Accept the options that all commands share; the options' callbacks keep the values."""
+    """Accept the options that all commands share; their callback stores the values."""
     del as_json, queue, debug, version
 
 
