@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.cli.doctor import doctor_blocks
+from contribbot.cli.diagnosis import doctor_blocks
 from contribbot.cli.render import lines_of
 from contribbot.git.pins import Silent
 from contribbot.machine import doctor as diagnosis

@@ -307,7 +307,7 @@ def test_a_program_finds_itself_as_without(script: Path, tmp_path: Path) -> None
 
 
 def test_what_cannot_be_watched_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("contribbot.cli.fallback.gpus", tuple)
+    monkeypatch.setattr("contribbot.cli.diagnosis.gpus", tuple)
     program = Program(tmp_path)
     touch = ["--", sys.executable, "-c", "open('ran', 'w')"]
     refused = program("fallback", "--json", *touch)

@@ -1,25 +1,131 @@
-"""`contribbot show` and `queue list`."""
+"""`contribbot status`, `show` and `queue list`."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from contribbot.cli.command import PatchArgument, Reply, command, open_patch, open_queue
+from contribbot.cli import command as cli
 from contribbot.cli.render import Block, StateText, Table, indented, pairs, summary_of
-from contribbot.errors import ContribbotError
+from contribbot.errors import ContribbotError, UsageError
+from contribbot.lifecycle.status import status as local_status
+from contribbot.lifecycle.status import status_against
 from contribbot.model.base import Model
 from contribbot.model.checks import Check, Numerics
 from contribbot.model.evidence import RAN, Verdict
+from contribbot.model.lifecycle import Need, PatchStatus, Text
 from contribbot.model.patch import PatchSpec
 from contribbot.queue import history
 from contribbot.queue.history import Refutation, pull_request_words, superseded_words
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import State, read_records, refutations
 from contribbot.verify.verdict import proves, refuted_words
+
+
+@cli.command("status --against newest")
+def status(
+    patches: cli.PatchesArgument = None,
+    against: Annotated[
+        str | None, cli.option("TAG", "Look at the patches on this release, or on the newest.")
+    ] = None,
+    upstream: Annotated[
+        str | None, cli.option("NAME", "Whose release it is, where the patches are for several.")
+    ] = None,
+    text_only: cli.TextOnlyOption = False,
+) -> cli.Reply:
+    """Show every patch: does it apply, is it needed, where is it proved."""
+    queue, names = cli.open_patches(patches)
+    if against is None:
+        if upstream or text_only:
+            hint = "contribbot status --against newest"
+            raise UsageError("--upstream and --text-only go with --against TAG", hint=hint)
+        report = local_status(queue, names)
+    else:
+        from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
+
+        upstreams = _upstreams(queue, names, against, upstream)
+        run, options = not text_only, Options()
+        with cli.live_lines(order=names) as lines:
+            report = status_against(
+                queue,
+                names,
+                upstreams=upstreams,
+                tag=against,
+                run=run,
+                options=options,
+                watcher=lines,
+            )
+    head = ("patch", "release", "text", "without it", "pull request", "evidence")
+    blocks: list[Block] = [Table([*map(_status_row, report.patches)], head)]
+    notes = [(patch.patch, notes) for patch in report.patches if (notes := [*_notes(patch)])]
+    blocks += ["", pairs(notes, indent=0)] if notes else []
+    unknown = [row.text_why for row in report.patches if row.text is Text.UNKNOWN]
+    return cli.Reply(report, [*blocks, *([""] if unknown else []), *dict.fromkeys(unknown)])
+
+
+def _upstreams(queue: Queue, names: Sequence[str], tag: str, upstream: str | None) -> list[str]:
+    """Return the upstreams whose release to look at; a tag belongs to one upstream."""
+    theirs = list(dict.fromkeys(queue.specs[name].upstream for name in names))
+    if upstream and upstream not in theirs:
+        raise UsageError(
+            f"--upstream {upstream}: none of these patches is for it",
+            hint=f"name one of {', '.join(theirs)}",
+        )
+    if not upstream and tag != "newest" and len(theirs) > 1:
+        raise UsageError(
+            f"a tag belongs to one upstream, and these patches are for {', '.join(theirs)}",
+            hint="name it with --upstream",
+        )
+    return [upstream] if upstream else theirs
+
+
+_TEXTS: Final = {
+    Text.CLEAN: "applies",
+    Text.OFFSET: "applies, moved",
+    Text.MERGED: "applies, merged",
+    Text.CONFLICT: "conflicts",
+    Text.UPSTREAM: "upstream",
+    Text.BLOCKED: "not applied",
+    Text.UNKNOWN: "not known",
+}
+_NEEDS: Final = {
+    Need.SUPERSEDED: "superseded",
+    Need.PARTLY: "partly superseded",
+    Need.NEEDED: "needed",
+    Need.UNCLEAR: "unclear",
+}
+
+
+def _status_row(patch: PatchStatus) -> tuple[str, ...]:
+    at = "" if patch.against == patch.pin else f" at {patch.against}"
+    states = {
+        state: summary_of(row.target for row in patch.evidence if row.evidence == state)
+        for state in ("refuted", "fresh", "stale", "missing")
+    }
+    evidence = "; ".join(f"{state}: {targets}" for state, targets in states.items() if targets)
+    return (
+        patch.patch,
+        f"{patch.upstream} {patch.pin}{at}",
+        StateText(_TEXTS[patch.text]),
+        StateText(_NEEDS[patch.behaviour.verdict] if patch.behaviour else ""),
+        "" if patch.contribution == "none" else patch.contribution[patch.contribution.find("#") :],
+        StateText(evidence or "asked for nowhere"),
+    )
+
+
+def _notes(patch: PatchStatus) -> Iterator[str]:
+    """Yield the notes of a patch below its row: conflicts, need, supersession, expiry."""
+    notable = patch.text not in {Text.CLEAN, Text.UPSTREAM, Text.UNKNOWN}
+    yield from [patch.text_why] if notable and patch.text_why else ()
+    if patch.behaviour is not None:
+        yield patch.behaviour.why
+        yield from (f"{old} is {new} there" for old, new in patch.behaviour.moved.items())
+    if patch.superseded:
+        yield f"not to be proposed: {patch.superseded}"
+    yield from (f"expires: {due.condition}: {due.why}" for due in patch.due if due.come)
 
 
 class PatchView(Model):
@@ -33,10 +139,10 @@ class PatchView(Model):
     superseded: str = Field(default="", exclude_if=operator.not_)
 
 
-@command("show rmsnorm")
-def show(patch: PatchArgument) -> Reply:
+@cli.command("show rmsnorm")
+def show(patch: cli.PatchArgument) -> cli.Reply:
     """Show what a patch is for, what it touches and what proves it."""
-    queue, name = open_patch(patch)
+    queue, name = cli.open_patch(patch)
     opened = queue.patch(name)
     view = PatchView(
         patch=name,
@@ -46,7 +152,7 @@ def show(patch: PatchArgument) -> Reply:
         spec=opened.spec.model_copy(update={"files": opened.paths}),
         superseded=superseded_words(queue, name),
     )
-    return Reply(view, patch_blocks(view))
+    return cli.Reply(view, patch_blocks(view))
 
 
 def patch_blocks(view: PatchView) -> list[Block]:
@@ -64,20 +170,18 @@ def patch_blocks(view: PatchView) -> list[Block]:
         ("of", [f"{spec.theirs}, which is somebody else's"] if spec.theirs else []),
     )
     blocks: list[Block] = [*superseded, spec.title, "", pairs(facts, indent=0)]
-    prose = {
-        "What is wrong": spec.problem.strip().splitlines(),
-        "Root cause": spec.root_cause.strip().splitlines(),
-        "Solution": spec.solution.strip().splitlines(),
-    }
-    for title, rows in (prose | _proofs(spec)).items():
+    for title, rows in _sections(spec).items():
         blocks += ["", title, *indented(rows)] if rows else []
     return blocks
 
 
-def _proofs(spec: PatchSpec) -> dict[str, list[str]]:
-    """Return by title the entries of patch.toml that prove a patch, a line each."""
+def _sections(spec: PatchSpec) -> dict[str, list[str]]:
+    """Return by title the prose of patch.toml, and the entries that prove the patch, as lines."""
     unproved = ["nothing is stated that could prove it yet"]
     return {
+        "What is wrong": spec.problem.strip().splitlines(),
+        "Root cause": spec.root_cause.strip().splitlines(),
+        "Solution": spec.solution.strip().splitlines(),
         "Checks": unproved if spec.unproved else _runs(spec.checks),
         "Compiled": [
             f"{entry.name}: {entry.expect}, {entry.source} for {', '.join(entry.targets)}"
@@ -114,18 +218,31 @@ class ListedPatch(Model):
     title: str
     commits: int
     unproved: bool
-    verdict: str
+    verdict: str = "not known"
     #: The targets where a fresh record proves the patch.
-    targets: tuple[str, ...]
+    targets: tuple[str, ...] = ()
     #: The checks that failed on a target and have not passed on that target since.
     refuted: tuple[Refutation, ...] = Field(default=(), exclude_if=operator.not_)
     #: The patch's pull request with the state that `follow` saw last; or empty.
-    pull_request: str
+    pull_request: str = ""
     #: Why nobody should propose the patch: what has the same change already; or empty.
     superseded: str = Field(default="", exclude_if=operator.not_)
     turned_down: bool = Field(default=False, exclude_if=operator.not_)
     #: Why the verdict is not known: a file of the patch cannot be read.
     unread: str = Field(default="", exclude=True)
+
+    @property
+    def words(self) -> str:
+        """Why the patch is not to be proposed or proved, or else its verdict and targets."""
+        where = summary_of(self.targets)
+        known = (
+            "turned down" if self.turned_down else "",
+            "superseded" if self.superseded else "",
+            "" if self.commits else "no commits",
+            "states no proof" if self.unproved else "",
+            refuted_words(self.refuted),
+        )
+        return next(filter(None, known), f"{self.verdict}{f' on {where}' if where else ''}")
 
 
 class PatchList(Model):
@@ -137,28 +254,38 @@ class PatchList(Model):
     unread: str = Field(default="", exclude_if=operator.not_)
 
 
-@command("queue list --json")
-def list_patches() -> Reply:
+@cli.command("queue list --json")
+def list_patches() -> cli.Reply:
     """List the patches in the queue's order."""
-    queue = open_queue()
+    queue = cli.open_queue()
     patches = tuple(_listed(queue, name) for name in queue.own)
     unread = next((patch.unread for patch in patches if patch.unread), "")
     titles = tuple(pin.title for pin in queue.spec.pins)
-    listed = PatchList(patches=patches, pins=titles, unread=unread)
     rows = [
         (
             str(place),
-            patch.patch,
-            StateText(_state(patch)),
-            patch.pull_request.partition("#")[2],
-            patch.title,
+            each.patch,
+            StateText(each.words),
+            each.pull_request.partition("#")[2],
+            each.title,
         )
-        for place, patch in enumerate(patches, start=1)
+        for place, each in enumerate(patches, start=1)
     ]
     head = ("", "patch", "verdict", "pull request", "title")
-    pins = f"; it pins {', '.join(listed.pins)}" if listed.pins else ""
+    pins = f"; it pins {', '.join(titles)}" if titles else ""
     table = Table(rows, head, cut=True) if rows else f"the queue is empty{pins}"
-    return Reply(listed, [table, *([f"no verdict is known: {unread}"] if unread else [])])
+    notes = [f"no verdict is known: {unread}"] if unread else []
+    return cli.Reply(PatchList(patches=patches, pins=titles, unread=unread), [table, *notes])
+
+
+#: The order of verdicts: if several machines have a verdict, the first verdict here wins.
+_VERDICTS: Final = (
+    Verdict.REFUTED,
+    Verdict.PROVED,
+    Verdict.REPRODUCED,
+    Verdict.NOT_REPRODUCED,
+    Verdict.INCOMPLETE,
+)
 
 
 def _listed(queue: Queue, name: str) -> ListedPatch:
@@ -169,9 +296,6 @@ def _listed(queue: Queue, name: str) -> ListedPatch:
         commits=len(list((queue.folder / "patches" / name).glob("*.patch"))),
         **spec.model_dump(include={"upstream", "pin", "depends_on", "title"}),
         unproved=spec.unproved,
-        verdict="not known",
-        targets=(),
-        pull_request="",
         turned_down=bool(spec.turned_down),
     )
     try:
@@ -182,38 +306,18 @@ def _listed(queue: Queue, name: str) -> ListedPatch:
         superseded = superseded_words(queue, name)
     except ContribbotError as error:
         return row.model_copy(update={"unread": error.message})
-    fresh = [
-        record.statement.predicate.contribbot
-        for record in records
-        if record.state is State.FRESH and record.statement
-    ]
+    fresh = [each.details for each in records if each.state is State.FRESH and each.details]
     verdicts = {Verdict.REFUTED} if refuted else {details.verdict for details in fresh}
-    proofs = (row for details in fresh for row in details.stages if proves(row))
-    targets = (row.target if row.stage in RAN else f"{row.stage}:{row.target}" for row in proofs)
+    proofs = (result for details in fresh for result in details.stages if proves(result))
+    targets = (
+        each.target if each.stage in RAN else f"{each.stage}:{each.target}" for each in proofs
+    )
     return row.model_copy(
         update={
-            "verdict": next(
-                (str(each) for each in _VERDICTS if each in verdicts), "no fresh record"
-            ),
+            "verdict": str(min(verdicts, key=_VERDICTS.index)) if verdicts else "no fresh record",
             "targets": tuple(dict.fromkeys(target.removesuffix(":any") for target in targets)),
             "refuted": refuted,
             "pull_request": pull_request,
             "superseded": superseded,
         }
     )
-
-
-_VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
-
-
-def _state(patch: ListedPatch) -> str:
-    """Return why a patch is not to be proposed or proved, or else its verdict and targets."""
-    where = summary_of(patch.targets)
-    known = (
-        "turned down" if patch.turned_down else "",
-        "superseded" if patch.superseded else "",
-        "" if patch.commits else "no commits",
-        "states no proof" if patch.unproved else "",
-        refuted_words(patch.refuted),
-    )
-    return next(filter(None, known), f"{patch.verdict}{f' on {where}' if where else ''}")

@@ -1,21 +1,72 @@
-"""`contribbot init`, `pin add` and `new`."""
+"""`contribbot demo`, `init`, `pin add` and `new`."""
 
 from __future__ import annotations
 
 import functools
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from contribbot.cli import command as cli
 from contribbot.cli.refusal import current_settings
-from contribbot.cli.render import Block, Code, conflict_blocks, count
+from contribbot.cli.render import Block, Code, conflict_blocks, count, width
+from contribbot.demo import Demo, DemoStep, demo_folder, walk
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.queue.exchange import Imported, import_sources, pull_in
 from contribbot.queue.new import BegunQueue, Draft, Wish, add_pin, create, init_queue
+
+#: The numbers of first and last lines that the demo shows of a command's output.
+_FIRST, _LAST = 10, 8
+#: The width in columns of the commands' output if the demo's output is a pipe.
+_PAGE = 100
+_NEXT = "your first patch, in ten minutes: docs/first-patch.md; it begins with contribbot init DIR"
+
+
+@cli.command("demo look-around")
+def demo(
+    keep: Annotated[
+        Path | None,
+        cli.argument("DIR", "A new folder, which keeps everything.", default="a temporary folder"),
+    ] = None,
+) -> cli.Reply:
+    """Take a toy patch from an empty queue to its pull request; nothing leaves this machine."""
+    as_json = current_settings().as_json
+    start, steps = time.monotonic(), list[DemoStep]()
+
+    def begin(about: str, line: str) -> None:
+        if not as_json:
+            cli.print_lines([*(["", f"# {about}"] if about else []), Code(f"$ {line}")])
+
+    with demo_folder(keep) as folder:
+        for step in walk(folder, columns=width() or _PAGE, begin=begin):
+            steps.append(step)
+            if not as_json:
+                cli.print_lines(_shortened(step))
+    place, seconds = shlex.quote(str(folder)), time.monotonic() - start
+    again = f"  CONTRIBBOT_CACHE={place}/cache contribbot verify waves"
+    kept = ["Kept:", Code(f"  cd {place}/my-queue"), Code(again)]
+    removed = "It is removed again; `contribbot demo DIR` leaves it for you to look at."
+    lines: list[Block] = [
+        "",
+        f"All of this ran here in {seconds:.0f} s, on a toy, and nothing left this machine.",
+        *(kept if keep else [removed]),
+        f"next: {_NEXT}",
+    ]
+    return cli.Reply(Demo(steps=(*steps,), kept=str(folder) if keep else "", next=_NEXT), lines)
+
+
+def _shortened(step: DemoStep) -> list[str]:
+    """Return the output of a step, without the lines in the middle of a long output."""
+    rows = step.output.splitlines()
+    left_out = len(rows) - _FIRST - _LAST
+    if left_out > 1:
+        rows[_FIRST:-_LAST] = [f"[… {left_out} lines that the demo leaves out …]"]
+    rows += [f"[exit code {step.exit_code}]"] if step.exit_code else []
+    return [Code(row) for row in rows]
 
 
 @cli.command("init my-queue")
@@ -26,17 +77,16 @@ def init(
     ] = None,
 ) -> cli.Reply:
     """Begin a queue: patches/queue.toml, .gitignore, .gitattributes."""
-    place = folder or current_settings().queue or Path()
-    begun = BegunQueue(folder=str(place.resolve()), written=tuple(init_queue(place)))
-    lines: list[Block] = [f"{begun.folder}: an empty queue, with {', '.join(begun.written)}"]
-    if place.resolve() != Path.cwd():
-        lines.append(Code(f"  cd {shlex.quote(str(place))}"))
-    if not any((above / ".git").exists() for above in (place.resolve(), *place.resolve().parents)):
+    folder = folder or current_settings().queue or Path()
+    place, written = folder.resolve(), init_queue(folder)
+    lines: list[Block] = [f"{place}: an empty queue, with {', '.join(written)}"]
+    lines += [Code(f"  cd {shlex.quote(str(folder))}")] if place != Path.cwd() else []
+    if not any((above / ".git").exists() for above in (place, *place.parents)):
         lines.append(
             "  not in git: after `git init`, each operation on it is logged and can be undone"
         )
     lines.append("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
-    return cli.Reply(begun, lines)
+    return cli.Reply(BegunQueue(folder=str(place), written=(*written,)), lines)
 
 
 @cli.command("pin add sglang newest")
@@ -48,18 +98,24 @@ def pin_add(
     queue = cli.open_queue()
     with cli.live_lines() as lines:
         added = add_pin(queue, upstream, release, progress=lines.download())
-    rows: list[Block] = [f"{added.upstream} {added.tag}: pinned in patches/queue.toml"]
     facts = (("file", added.file), ("from", added.place), ("sha256", added.sha256))
-    rows += [f"  {title:<6}  {fact}" for title, fact in facts if added.file]
-    return cli.Reply(
-        added, [*rows, f"  begin a patch: contribbot new NAME --title T --pin {added.tag}"]
-    )
+    rows = [
+        f"{added.upstream} {added.tag}: pinned in patches/queue.toml",
+        *(f"  {title:<6}  {fact}" for title, fact in facts if added.file),
+        f"  begin a patch: contribbot new NAME --title T --pin {added.tag}",
+    ]
+    return cli.Reply(added, rows)
 
 
 _SOURCES = (
     "REPO A..B, REPO BRANCH (its commits above the pin), OWNER/REPO#N (a pull request), mboxes, "
     "format-patch files, folders of them, or - for standard input."
 )
+_ISSUE = (
+    "The issue that it fixes; shows the pull requests that it links."
+    " Without SOURCE and --title: a reproducer of the issue, checks alone."
+)
+_FINDING = "A finding of `emulate --report DIR`: its check launches the kernel again."
 
 
 @cli.command("new fast-path ../vllm my-branch")
@@ -77,20 +133,8 @@ def new(
         list[str] | None,
         cli.option("PATCH", "A patch below it; may be repeated.", complete=cli.patch_names),
     ] = None,
-    issue: Annotated[
-        str,
-        cli.option(
-            "N",
-            "The issue that it fixes; shows the pull requests that it links."
-            " Without SOURCE and --title: a reproducer of the issue, checks alone.",
-        ),
-    ] = "",
-    from_finding: Annotated[
-        str,
-        cli.option(
-            "DIR#N", "A finding of `emulate --report DIR`: its check launches the kernel again."
-        ),
-    ] = "",
+    issue: Annotated[str, cli.option("N", _ISSUE)] = "",
+    from_finding: Annotated[str, cli.option("DIR#N", _FINDING)] = "",
 ) -> cli.Reply:
     """Add a patch: its folder, a patch.toml to fill in, its place in the order.
 
@@ -118,7 +162,8 @@ def new(
         progress = lines.download()
         done = import_sources(queue, wish, source, stdin=stdin, progress=progress)
     if done.conflicts:
-        return cli.Reply(done, import_lines(done), 1)
+        last = f"{done.patch}: not imported, nothing was written"
+        return cli.Reply(done, [*conflict_blocks(done.conflicts), last], 1)
     return cli.Reply(done, [*import_lines(done), *linked])
 
 
@@ -163,17 +208,13 @@ def _new(draft: Draft, linked: Sequence[str]) -> cli.Reply:
     return cli.Reply(document, [begun, step, *_next(draft.name), *linked])
 
 
-def import_lines(done: Imported) -> list[Block]:
-    """Return lines on the imported commits and the next steps, or on the conflicts."""
-    if done.conflicts:
-        last = f"{done.patch}: not imported, nothing was written"
-        return [*conflict_blocks(done.conflicts), last]
-    lines = [f"{done.patch}: {count(len(done.patch_files), 'commit')} on {done.pin}"]
+def import_lines(done: Imported) -> list[str]:
+    """Return lines on the imported commits, and the next steps."""
+    total, rewritten = len(done.patch_files), len(done.rewritten)
+    lines = [f"{done.patch}: {count(total, 'commit')} on {done.pin}"]
     lines += [f"  {name}" for name in done.patch_files]
     lines += [f"  not exactly: {'; '.join(done.adjustments)}"] if done.adjustments else []
-    if done.rewritten:
-        many = f"{len(done.rewritten)} of {len(done.patch_files)}"
-        lines.append(f"  written anew, as git writes them: {many}")
+    lines += [f"  written anew, as git writes them: {rewritten} of {total}"] if rewritten else []
     lines += [f"  merged with what the pin has: {', '.join(done.merged)}"] if done.merged else []
     check = f"patches/{done.patch}/checks/test_red.py"
     lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
@@ -181,6 +222,7 @@ def import_lines(done: Imported) -> list[Block]:
 
 
 def _next(name: str) -> list[str]:
+    """Return the steps from a new patch to a proof."""
     return [
         f"  say what it is for, and state what proves it: patches/{name}/patch.toml",
         f"  prove it: contribbot verify {name}",
