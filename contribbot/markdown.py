@@ -1,4 +1,4 @@
-"""Show foreign text as Markdown or in a terminal, so that the text has no other effect."""
+"""Show numbers, and foreign text without further effect, in Markdown or in a terminal."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ _MARKDOWN: Final = {ord(char): f"\\{char}" for char in "\\`*_[]|~"} | {
 #: Text that GitHub turns into a link without markup.
 _ADDRESS: Final = re.compile(r"(?i)(\b(?:https?|ftp|mailto|xmpp)):|\b(www)\.|\bGH-(?=[0-9])")
 _TICKS: Final = re.compile(r"`+")
+#: From `_WHOLE` on, a factor is shown without decimals, from `_MANY` on with an exponent.
+_WHOLE: Final = 100
+_MANY: Final = 10**6
+_UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def clean(text: str) -> str:
@@ -143,3 +147,30 @@ def line_of(text: str, limit: int = _LINE) -> str:
     """Return foreign text as one clean line of limited length, for a terminal."""
     # The text is cut before the cleaning, which would take too long for a huge text.
     return shortened(text[: 8 * limit], limit)
+
+
+def number(value: float) -> str:
+    """Return a number with two digits, such as `1.9` or `1.1e-3`."""
+    return re.sub(r"e([+-])0*", lambda found: f"e{found[1].strip('+')}", f"{value:.2g}")
+
+
+def times(ratio: float) -> str:
+    """Return a factor as text, such as `2`, `1.3`, `1,700` or `3e12`."""
+    if ratio >= _MANY:
+        return number(ratio)
+    return f"{ratio:,.0f}" if ratio >= _WHOLE else f"{ratio:.3g}"
+
+
+def multiple(ratio: float, reference_abs: float, floor: float) -> str:
+    """Return an error as a multiple of the reference's error, or of the floor if it is larger."""
+    if reference_abs >= floor:
+        return f"{times(ratio)} times the same-precision reference's {number(reference_abs)}"
+    reference = f"(same-precision reference: {number(reference_abs)})"
+    return f"{times(ratio)} times the floor {number(floor)} {reference}"
+
+
+def seconds(value: float) -> str:
+    """Return seconds with three digits in a fitting unit, such as `1.25 ms`."""
+    rounded = float(f"{value:.3g}")
+    size, unit = next((pair for pair in _UNITS if rounded >= pair[0]), _UNITS[-1])
+    return f"{value / size:.3g} {unit}"

@@ -16,12 +16,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from contribbot.model.checks import LIMITS_VARIABLE
 from contribbot.model.record import CellRecord, OutputRecord
-from contribbot.numerics.compare import compare, compare_exact
-from contribbot.numerics.grid import Cell, Draw, Findings, Grid, TreeWatch
-from contribbot.numerics.imports import ImportWatch
-from contribbot.numerics.limits import VARIABLE, CannotJudgeError, Limits
-from contribbot.numerics.tensors import LAYOUTS, digest, lay_out
+from contribbot.numerics.compare import CannotJudgeError, Limits, compare, compare_exact, digest
+from contribbot.numerics.grid import LAYOUTS, Cell, Draw, Findings, Grid, lay_out
+from contribbot.numerics.tree_watch import TreeWatch
 
 LIMITS = Limits(fudge=2.0, floor=1e-6)
 CPU = torch.device("cpu")
@@ -461,11 +460,11 @@ def test_limits_come_from_the_variable_or_the_patch_beside_the_checks(tmp_path: 
     with pytest.raises(CannotJudgeError, match=r"no \[\[numerics\]\] with this file"):
         Limits.stated(checks / "test_other.py")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, '{"fudge": 2.5, "floor": 1e-5}')
+        patch.setenv(LIMITS_VARIABLE, '{"fudge": 2.5, "floor": 1e-5}')
         assert Limits.stated(file) == Limits(2.5, 1e-5)
         assert Limits.stated(file).floor_for("anything") == 1e-5
         for text in ("{", "[]", '{"fudge": 0, "floor": 1}', '{"fudge": NaN, "floor": 1}'):
-            patch.setenv(VARIABLE, text)
+            patch.setenv(LIMITS_VARIABLE, text)
             with pytest.raises(CannotJudgeError, match="no fudge and floor"):
                 Limits.stated(file)
 
@@ -521,14 +520,14 @@ def exactly(draw: Draw, x: Tensor, actual: object, name: str = "y") -> None:
 
 def run(
     body: Body, tree: ModuleType,
-    imports: ImportWatch | None = None, names: Mapping[str, object] | None = None,
+    imports: TreeWatch | None = None, names: Mapping[str, object] | None = None,
 ) -> Findings:  # fmt: skip
     """Run a test's body as a grid does, with a tree to watch."""
     (cell,) = Grid({"dtype": [torch.float32]}).cells
-    findings, watch = Findings(cell), TreeWatch([str(Path(str(tree.__file__)).parent)], imports)
+    findings, watch = Findings(cell), imports or TreeWatch([str(Path(str(tree.__file__)).parent)])
     draw = Draw(cell, 0, device=CPU, limits=lambda: LIMITS, findings=findings, watch=watch)
     watch.compare_names(names or {})
-    with watch.watching():
+    with watch.testing():
         body(draw, draw.normal(3, 5), tree)
     return findings
 
@@ -637,7 +636,7 @@ def test_tensors_of_the_tree_at_import(
     statement: str, ran: str, tree: ModuleType, tmp_path: Path
 ) -> None:
     (tmp_path / "check_it.py").write_text(f"import halves\nimport torch\n{statement}\n")
-    watch = ImportWatch([str(Path(str(tree.__file__)).parent)])
+    watch = TreeWatch([str(Path(str(tree.__file__)).parent)])
     with watch.importing():
         runpy.run_path(str(tmp_path / "check_it.py"))
     assert (watch.gave[: len(ran)], bool(watch.gave)) == (ran, bool(ran))
@@ -666,7 +665,7 @@ def test_numbers_of_the_tree_at_import(
         expected = torch.tensor(reference)
         draw.judge_exact("y", expected.clone, expected)
 
-    given = ImportWatch([str(Path(str(tree.__file__)).parent)])
+    given = TreeWatch([str(Path(str(tree.__file__)).parent)])
     with given.importing():
         names = runpy.run_path(str(tmp_path / "check_it.py"))
     with pytest.raises(CannotJudgeError, match=words) if words else contextlib.nullcontext():

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from contribbot.numerics.compare import compare, compare_exact
-from contribbot.numerics.grid import Cell, Draw, Findings, Grid
-from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.tensors import LAYOUTS, lay_out
+from contribbot.numerics.compare import CannotJudgeError, Limits, compare, compare_exact
+from contribbot.numerics.grid import LAYOUTS, Cell, Draw, Findings, Grid, lay_out
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 

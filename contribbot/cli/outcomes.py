@@ -17,6 +17,7 @@ from contribbot.cli.render import (
     indented,
     near,
 )
+from contribbot.markdown import multiple, number, seconds, times
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, target_order
 from contribbot.model.record import (
     ApplyDetails,
@@ -32,7 +33,6 @@ from contribbot.model.record import (
     OutputRecord,
     Ratio,
 )
-from contribbot.numerics.words import multiple, number, place_of, seconds, times
 from contribbot.verify.pipeline import STAGES
 from contribbot.verify.verdict import unmet, verdict_line
 
@@ -245,7 +245,7 @@ def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
         parts += [f"max abs {number(output.max_abs)}, {error}", f"{differ} beyond"]
     parts.append("max rel " + ("undefined" if output.max_rel is None else number(output.max_rel)))
     if output.place is not None:
-        parts.append(f"at {place_of(output.place)}")
+        parts.append(f"at {output.place}")
     return where + ", ".join(parts)
 
 

@@ -30,9 +30,8 @@ from contribbot.contribute.figures import (
 from contribbot.contribute.model import GITHUB_LIMIT, Body, Comment, Look, Rules, Want
 from contribbot.errors import OpeningError, QueueError, UsageError, install
 from contribbot.git.patch_format import commit_of, parse, path_of, touched_files
-from contribbot.markdown import JOINER, cell, clean, code, fence, plain, prose
+from contribbot.markdown import JOINER, cell, clean, code, fence, plain, prose, seconds, times
 from contribbot.model.patch import Contribution, Patch, PatchFile
-from contribbot.numerics.words import count, seconds, times
 from contribbot.queue import history
 from contribbot.queue.history import VersionEvent, superseded, superseded_words
 from contribbot.queue.load import Queue, read_model
@@ -195,7 +194,8 @@ def _environment(own: Path) -> SandboxedEnvironment:
         lstrip_blocks=True,
     )
     filters: dict[str, Callable[..., object]] = {
-        **{filter_.__name__: filter_ for filter_ in (prose, plain, code, fence, times, count)},
+        **{filter_.__name__: filter_ for filter_ in (prose, plain, code, fence, times)},
+        "count": "{:,}".format,
         "sh": shlex.quote,
         "cell": lambda text, limit=0: cell(text, limit=limit),
         "one_line": lambda text: " ".join(text.split()),

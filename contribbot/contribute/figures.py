@@ -14,7 +14,7 @@ from contribbot.compile.compare import worse_in
 from contribbot.contribute.model import RecordRef, Rules
 from contribbot.contribute.publication import waits_for
 from contribbot.errors import NotProvedError, UnwrittenError
-from contribbot.markdown import cell, plain
+from contribbot.markdown import cell, plain, seconds, times
 from contribbot.model.checks import EMULATED, is_emulated, stated_line
 from contribbot.model.evidence import (
     HOST_TARGETS,
@@ -37,7 +37,6 @@ from contribbot.model.record import (
     StatedDetails,
     StyleDetails,
 )
-from contribbot.numerics.words import seconds, times
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import (
     Record,

@@ -221,6 +221,11 @@ EMULATED_TARGETS: Final = (
 )
 
 
+#: The environment variable with the limits of an error: `{"fudge": 2.0, "floor": 1e-6}`, or a floor
+#: for each dtype.
+LIMITS_VARIABLE: Final = "CONTRIBBOT_NUMERICS"
+
+
 class ErrorCheck(Check):
     """A check whose results are judged against a reference of higher precision."""
 

@@ -12,14 +12,13 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 from contribbot.model.record import CellRecord, OutputRecord
-from contribbot.numerics.limits import CannotJudgeError, Limits
 
 if TYPE_CHECKING:
     from contribbot.numerics.arithmetic import COMPUTATIONS, Arithmetic, Computation
+    from contribbot.numerics.compare import CannotJudgeError, Limits
     from contribbot.numerics.explanation import Explanation, explain
-    from contribbot.numerics.grid import Cell, Draw, Grid
+    from contribbot.numerics.grid import LAYOUTS, Cell, Draw, Grid, lay_out
     from contribbot.numerics.recordings import Recording, record, recording
-    from contribbot.numerics.tensors import LAYOUTS, lay_out
 
 __all__ = [
     "COMPUTATIONS",
@@ -44,10 +43,10 @@ __all__ = [
 #: Modules that need torch, and the names that each module provides.
 _LATE: Final = {
     "arithmetic": {"COMPUTATIONS", "Arithmetic", "Computation"},
+    "compare": {"CannotJudgeError", "Limits"},
     "explanation": {"Explanation", "explain"},
-    "grid": {"Cell", "Draw", "Grid"},
+    "grid": {"LAYOUTS", "Cell", "Draw", "Grid", "lay_out"},
     "recordings": {"Recording", "record", "recording"},
-    "tensors": {"LAYOUTS", "lay_out"},
 }
 
 

@@ -124,10 +124,6 @@ class Arithmetic:
         """Return an intermediate tensor, rounded to the result's dtype if `between` says so."""
         return tensor.to(self.dtype).float() if self.between == "result" else tensor
 
-    def give(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a result, rounded to the format in `rounded`."""
-        return _to(tensor, self.rounded)
-
     def multiply_and_add(
         self, left: torch.Tensor, right: torch.Tensor, total: torch.Tensor
     ) -> torch.Tensor:
@@ -174,15 +170,12 @@ class Arithmetic:
         """Return the sum of the lanes' sums: in pairs, by halves, or one after the other."""
         _, stored, across = ACCUMULATORS[self.accumulate]
         parts = _to(parts, stored)
-        while len(parts) > 1 and how != "sequential":
-            if how == "pairwise":
-                parts = torch.cat([parts, torch.zeros_like(parts[: len(parts) % 2])])
-                left, right = parts[::2], parts[1::2]
-            else:
-                half = 1 << (len(parts) - 1).bit_length() - 1
-                rest = torch.zeros_like(parts[: 2 * half - len(parts)])
-                left, right = parts[:half], torch.cat([parts[half:], rest])
-            parts = _to(left + right, across)
+        if how != "sequential":
+            size = 1 << (len(parts) - 1).bit_length()  # the next power of two
+            parts = torch.cat([parts, torch.zeros_like(parts[: size - len(parts)])])
+            while len(parts) > 1:
+                left, right = (parts[::2], parts[1::2]) if how == "pairwise" else parts.chunk(2)
+                parts = _to(left + right, across)
         total = _to(parts[0], across)
         for part in parts[1:]:
             total = _to(total + part, across)
@@ -198,8 +191,9 @@ class Arithmetic:
             return torch.exp2((values * _LOG2E).double()).float()
         return self.single(torch.exp(values.double()))
 
-    def quotient(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    def quotient(self, left: torch.Tensor, right: torch.Tensor | float) -> torch.Tensor:
         """Return `left / right`, or `left` times the rounded reciprocal of `right`."""
+        right = torch.as_tensor(right)
         return left / right if self.divide == "divide" else left * (1.0 / right)
 
     def over_root(self, values: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
@@ -338,11 +332,8 @@ def _with_bias(inputs: Tensors, a: Arithmetic, total: torch.Tensor) -> torch.Ten
 
 def _int8_linear(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
     """Return a product with int8 weights, scaled either before or after the sum."""
-    x, weight, scale = (
-        a.take(inputs["x"]),
-        inputs["weight"].float(),
-        a.step(inputs["scale"].float()),
-    )
+    x, weight = a.take(inputs["x"]), inputs["weight"].float()
+    scale = a.step(inputs["scale"].float())
     width = len(weight) // len(scale)
     if a.scale == "weights":
         wide = a.step(weight * scale.repeat_interleave(width, 0))
@@ -358,11 +349,7 @@ def _sum(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
 
 
 def _mean(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
-    return _over(a, _sum(inputs, a), inputs["x"].shape[-1])
-
-
-def _over(a: Arithmetic, total: torch.Tensor, length: int) -> torch.Tensor:
-    return a.quotient(total, torch.full_like(total, length))
+    return a.quotient(_sum(inputs, a), inputs["x"].shape[-1])
 
 
 def _softmax(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
@@ -374,7 +361,7 @@ def _softmax(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tens
     else:
         ones = torch.ones_like(rows)[..., None]
         total = _online(replace(a, between="float32"), rows, ones)[1]
-    return a.give(a.quotient(powers, a.step(total)).T)
+    return _to(a.quotient(powers, a.step(total)).T, a.rounded)
 
 
 def _online(
@@ -431,16 +418,16 @@ def _attention(
 
 def _rmsnorm(inputs: Tensors, a: Arithmetic, *, eps: float = 1e-6) -> torch.Tensor:
     rows = a.take(inputs["x"], "x").T
-    return _normed(inputs, a, rows, _over(a, a.dot(rows, rows), len(rows)) + eps)
+    return _normed(inputs, a, rows, a.quotient(a.dot(rows, rows), len(rows)) + eps)
 
 
 def _layernorm(inputs: Tensors, a: Arithmetic, *, eps: float = 1e-5) -> torch.Tensor:
     rows = a.take(inputs["x"], "x").T
-    mean = _over(a, a.sum(rows), len(rows))
+    mean = a.quotient(a.sum(rows), len(rows))
     if a.variance == "one-pass":
-        square = _over(a, a.dot(rows, rows), len(rows)) - mean * mean
+        square = a.quotient(a.dot(rows, rows), len(rows)) - mean * mean
     else:
-        square = _over(a, a.dot(rows - mean, rows - mean), len(rows))
+        square = a.quotient(a.dot(rows - mean, rows - mean), len(rows))
     return _normed(inputs, a, rows - mean, square + eps)
 
 
@@ -468,7 +455,7 @@ def _quantise(
     groups = rows.reshape(len(rows), -1, int(group) or rows.shape[-1])
     code, largest = FP8[a.fp8]
     most = groups.abs().amax(-1, keepdim=True).clamp_min(eps)
-    scale = a.quotient(most, torch.full_like(most, largest))
+    scale = a.quotient(most, largest)
     if a.scale == "power of two":
         scale = torch.exp2(torch.ceil(torch.log2(scale.double()))).float()
     codes = a.quotient(groups, scale).clamp(-largest, largest).to(code).float()
@@ -479,29 +466,23 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1, tensor.shape[-1])
 
 
-def _factors(inputs: Tensors) -> Tensors:
-    """Return a product's factors with the summed dimension last; `y` is transposed."""
-    return {name: tensor.mT if name == "y" else tensor for name, tensor in inputs.items()}
-
-
-def _products(inputs: Tensors) -> int:
-    """Return the number of elements of a product."""
-    factors = _factors(inputs)
-    weight = factors["y" if "y" in factors else "weight"]
-    return len(_flat(factors["x"])) * len(weight)
+def _columns(inputs: Tensors) -> int:
+    """Return the number of columns of a product; unlike `weight`, `y` is not transposed."""
+    return inputs["y"].shape[-1] if "y" in inputs else len(inputs["weight"])
 
 
 def _of_products(inputs: Tensors, units: torch.Tensor) -> Tensors:
     """Return the rows of both factors for some elements of a product, as (terms, elements)."""
-    factors = _factors(inputs)
-    columns = len(factors["y" if "y" in factors else "weight"])
+    columns = _columns(inputs)
     row, column = units // columns, units % columns
     part = {
-        name: factors[name][column].movedim(-1, 0).contiguous() for name in factors.keys() - {"x"}
+        name: (tensor.mT if name == "y" else tensor)[column].movedim(-1, 0).contiguous()
+        for name, tensor in inputs.items()
+        if name != "x"
     }
     if "scale" in part:
         part["scale"] = part["scale"].reshape(-1, len(units))
-    return {**part, "x": _flat(factors["x"])[row].T.contiguous()}
+    return {**part, "x": _flat(inputs["x"])[row].T.contiguous()}
 
 
 def _of_queries(inputs: Tensors, units: torch.Tensor) -> Tensors:
@@ -570,7 +551,11 @@ _by_rows: Final = partial(
     units=lambda inputs: len(_flat(inputs["x"])),
     part=lambda inputs, units: {**inputs, "x": _flat(inputs["x"])[units]},
 )
-_by_products: Final = partial(Computation, units=_products, part=_of_products)
+_by_products: Final = partial(
+    Computation,
+    units=lambda inputs: len(_flat(inputs["x"])) * _columns(inputs),
+    part=_of_products,
+)
 
 #: The computations that `explain` knows, by the name in a recording.
 COMPUTATIONS: Final[dict[str, Computation]] = {

@@ -1,4 +1,4 @@
-"""Compare a result with its references, block by block.
+"""Compare a result with its references, block by block, within the limits that a patch states.
 
 Only a block at a time is converted to float64, so that the judgement needs little memory
 in addition to the result, in any layout.
@@ -7,31 +7,30 @@ in addition to the result, in any layout.
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
+import json
 import math
 import operator
+import os
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 import torch
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass as checked_dataclass
 
+from contribbot.markdown import multiple, number, times
+from contribbot.model.checks import LIMITS_VARIABLE, Positive
 from contribbot.model.record import OutputRecord
-from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.tensors import (
-    blocks,
-    differing,
-    dtype_name,
-    has_rules,
-    index_of,
-    own_tensor,
-    require_finite,
-    require_plain,
-    widened,
-)
-from contribbot.numerics.words import count, multiple, number, place_of, times
 
+#: The number of elements that are converted to float64 at a time: 32 MB.
+BLOCK: Final = 2**22
+_INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _LARGEST: Final = sys.float_info.max
 #: The fewest elements of a row; shorter rows are judged together.
 _ROW: Final = 8
@@ -44,6 +43,160 @@ _ONE_VALUE: Final = (
 )
 _FLUSHED: Final = torch.finfo(torch.float32).tiny
 _NARROW: Final = (torch.bfloat16, torch.float16, torch.float32)
+
+#: Slices of the first dimensions; a block has the other dimensions whole.
+Block = tuple[slice, ...]
+
+
+class CannotJudgeError(Exception):
+    """A reference or the limits cannot judge a result: the check is broken, not the code."""
+
+    #: The pytest process reads this mark: such an error never counts as the stated reason.
+    contribbot_broken = True
+
+
+@checked_dataclass(frozen=True)
+class Limits:
+    """The largest allowed error of a result.
+
+    Attributes:
+        fudge: The largest ratio of a result's error to the same-precision reference's error.
+        floor: The least absolute error that is assumed for the reference; one number,
+            or a number for each dtype, by name (`float16`).
+    """
+
+    fudge: Positive
+    floor: Positive | dict[str, Positive]
+
+    def floor_for(self, dtype: str) -> float:
+        """Return the floor for a dtype, such as `bfloat16`."""
+        if not isinstance(self.floor, dict):
+            return self.floor
+        if dtype not in self.floor:
+            named = ", ".join(sorted(self.floor))
+            raise CannotJudgeError(f"the patch states a floor for {named}, and none for {dtype}")
+        return self.floor[dtype]
+
+    @classmethod
+    def stated(cls, check: Path) -> Limits:
+        """Return the limits from the variable, or else from the patch.toml of a check file."""
+        text = os.environ.get(LIMITS_VARIABLE, "")
+        try:
+            return TypeAdapter(cls).validate_python(json.loads(text) if text else _beside(check))
+        except (OSError, LookupError, ValueError) as error:
+            raise CannotJudgeError(
+                f"no fudge and floor for {check.name}: set {LIMITS_VARIABLE} to "
+                '{"fudge": 2, "floor": 1e-6}, or state them in its [[numerics]] of the patch.toml'
+                f" beside checks/ ({type(error).__name__}: {error})"
+            ) from None
+
+
+def _beside(check: Path) -> object:
+    """Return the `[[numerics]]` entry of a check file in its patch.toml."""
+    content = tomllib.loads((check.parent.parent / "patch.toml").read_text(encoding="utf-8"))
+    for entry in content.get("numerics", ()):
+        if entry["file"] == check.name:
+            return entry
+    raise LookupError("the patch has no [[numerics]] with this file")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return a dtype's name without `torch.`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def blocks(shape: tuple[int, ...], limit: int = BLOCK) -> Iterator[Block]:
+    """Yield blocks of at most `limit` elements that cover a shape; an empty shape has none."""
+    if math.prod(shape) <= limit:
+        if math.prod(shape):
+            yield ()
+        return
+    row = math.prod(shape[1:])
+    step = max(1, limit // row)
+    for start in range(0, shape[0], step):
+        rows = slice(start, min(start + step, shape[0]))
+        for rest in blocks(shape[1:], limit) if row > limit else [()]:
+            yield (rows, *rest)
+
+
+def index_of(block_values: torch.Tensor, block: Block) -> tuple[int, ...]:
+    """Return the index, in the whole tensor, of a block's first largest value (or True)."""
+    ranked = block_values.to(torch.uint8) if block_values.dtype == torch.bool else block_values
+    inside = torch.unravel_index(ranked.argmax(), block_values.shape)
+    starts = [rows.start for rows in block] + [0] * (len(inside) - len(block))
+    return tuple(start + int(offset) for start, offset in zip(starts, inside, strict=True))
+
+
+def own_tensor(value: object) -> object:
+    """Return a tensor of a subclass as a plain torch.Tensor; return any other value unchanged.
+
+    A subclass with `__torch_dispatch__` is returned unchanged, too.
+    """
+    if not isinstance(value, torch.Tensor) or type(value) is torch.Tensor or has_rules(value):
+        return value
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  torch's own name for subclasses' use
+        return torch.Tensor.as_subclass(value, torch.Tensor)
+
+
+def has_rules(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's type overrides `__torch_dispatch__`."""
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def require_plain(what: str, tensor: object) -> torch.Tensor:
+    """Return a dense tensor that float64 can represent; raise CannotJudgeError for all else."""
+    if not isinstance(tensor, torch.Tensor):
+        raise CannotJudgeError(f"{what} is {type(tensor).__name__}, not a tensor")
+    if tensor.layout != torch.strided or tensor.is_nested:
+        raise CannotJudgeError(f"{what} is {tensor.layout}: make it dense first")
+    if tensor.is_meta:
+        raise CannotJudgeError(f"{what} lies on the meta device and has no values")
+    try:
+        widened(torch.empty(1, dtype=tensor.dtype))
+    except (RuntimeError, TypeError) as error:
+        raise CannotJudgeError(
+            f"{what} is {dtype_name(tensor.dtype)}, which torch cannot convert to float64: "
+            "unpack it, or view it as integers for judge_exact"
+        ) from error
+    return tensor
+
+
+def require_finite(what: str, tensor: torch.Tensor) -> None:
+    """Raise CannotJudgeError for a tensor with NaN or infinity."""
+    for block in blocks(tuple(tensor.shape)):
+        finite = torch.isfinite(widened(tensor[block]))
+        if not bool(finite.all()):
+            where = index_of(~finite, block)
+            raise CannotJudgeError(f"{what} is NaN or infinite at {where}: it can judge nothing")
+
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float64, or if complex, in complex128."""
+    return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def differing(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return a mask of the elements whose bits differ, on the device of `left`."""
+    unlike = _bits(left) != _bits(right).to(left.device)
+    return unlike.any(dim=-1) if left.is_complex() else unlike
+
+
+def digest(*tensors: torch.Tensor) -> str:
+    """Return 16 digits of a SHA-256 of the dtypes, shapes and bits of tensors."""
+    sha256 = hashlib.sha256()
+    for tensor in tensors:
+        sha256.update(f"{dtype_name(tensor.dtype)} {tuple(tensor.shape)}".encode())
+        for block in blocks(tuple(tensor.shape)):
+            sha256.update(_bits(tensor[block]).flatten().contiguous().cpu().numpy().data)
+    return sha256.hexdigest()[:16]
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's bits as integers; a complex element has two."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    return plain.view(_INTEGERS[plain.element_size()])
 
 
 @dataclass
@@ -68,12 +221,7 @@ class _Comparison:
     why_vacuous: str = ""
     complaint: str = ""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the expected tensor."""
-        return tuple(self.expected.shape)
-
-    def take(
+    def measure(
         self, actual: object, reference: torch.Tensor, device: torch.device | None
     ) -> torch.Tensor | None:
         """Measure and return a result; None: its type, shape, dtype or device is wrong."""
@@ -81,51 +229,47 @@ class _Comparison:
         self.complaint = _plain_mismatch(actual, self.expected, device)
         if not isinstance(actual, torch.Tensor) or self.complaint:
             return None
-        for judge in (self.expected, reference):
-            memory = [tensor.untyped_storage().data_ptr() for tensor in (actual, judge)]
-            if actual.numel() and memory[0] == memory[1]:
-                # A result that is compared with itself always passes.
-                raise CannotJudgeError(
-                    "the result and its reference are the same memory: clone one"
-                )
+        judges = (self.expected, reference)
+        memory = {tensor.untyped_storage().data_ptr() for tensor in judges}
+        if actual.numel() and actual.untyped_storage().data_ptr() in memory:
+            # A result that is compared with itself always passes.
+            raise CannotJudgeError("the result and its reference are the same memory: clone one")
         self.elements = reference.numel()
-        self._measure(actual, reference)
+        for block in blocks(tuple(reference.shape)):
+            self._measure(actual, reference, block)
+        if self.non_finite:
+            share = f"{self.non_finite:,} of {self.elements:,}"
+            self.complaint = f"{share} elements are NaN or infinite, first at {self.place}"
         return actual
 
-    def _measure(self, actual: torch.Tensor, reference: torch.Tensor) -> None:
-        """Measure the errors of a result; an element that is not finite is a mismatch."""
-        for block in blocks(self.shape):
-            got, right = _wide_pair(actual[block], reference[block])
-            error = (got - right).abs()
-            largest = float(error.max())
-            if not math.isfinite(largest):  # the maximum with NaN or infinity is NaN or infinity
-                finite = torch.isfinite(got)
-                bad = int(finite.numel() - int(finite.sum()))
-                if bad and not self.non_finite:
-                    self.place = index_of(~finite, block)
-                self.non_finite += bad
-                self.mismatches += bad
-                # The difference of two finite numbers may overflow.
-                error = torch.where(finite, error.clamp_max(_LARGEST), 0.0)
-                largest = float(error.max())
-            if largest > self.max_abs:
-                self.max_abs = largest
-                if not self.non_finite:
-                    self.place = index_of(error, block)
-            if largest > self.allowed:
-                self.mismatches += int((error > self.allowed).sum())
-            magnitude = right.abs()
-            if not right.is_complex():
-                self.low = min(self.low, float(right.min()))
-                self.high = max(self.high, float(right.max()))
-            self.largest = max(self.largest, min(float(magnitude.max()), _LARGEST))
-            relative = torch.where(right != 0, error / magnitude, -1.0).max()
-            if relative >= 0:
-                self.max_rel = max(min(float(relative), _LARGEST), self.max_rel or 0.0)
-        if self.non_finite:
-            share = f"{count(self.non_finite)} of {count(self.elements)}"
-            first = place_of(self.place or ())
-            self.complaint = f"{share} elements are NaN or infinite, first at {first}"
+    def _measure(self, actual: torch.Tensor, reference: torch.Tensor, block: Block) -> None:
+        """Measure the errors in a block; an element that is not finite is a mismatch."""
+        got, right = _wide_pair(actual[block], reference[block])
+        finite = torch.isfinite(got)
+        # The difference of two finite numbers may overflow.
+        error = torch.where(finite, (got - right).abs().clamp_max(_LARGEST), 0.0)
+        wrong = error > self.allowed
+        if self.kind == "exact":
+            wrong = differing(actual[block], self.expected[block]).to(finite.device)
+        largest, broken = float(error.max()), int(finite.numel() - finite.sum())
+        if not self.non_finite:
+            if broken:
+                self.place = index_of(~finite, block)
+            elif self.kind == "error" and largest > self.max_abs:
+                self.place = index_of(error, block)
+            elif self.kind == "exact" and self.place is None and bool(wrong.any()):
+                self.place = index_of(wrong, block)
+        self.non_finite += broken
+        self.mismatches += int((wrong | ~finite).sum())
+        self.max_abs = max(self.max_abs, largest)
+        magnitude = right.abs()
+        if not right.is_complex():
+            self.low = min(self.low, float(right.min()))
+            self.high = max(self.high, float(right.max()))
+        self.largest = max(self.largest, min(float(magnitude.max()), _LARGEST))
+        relative = torch.where(right != 0, error / magnitude, -1.0).max()
+        if relative >= 0:
+            self.max_rel = max(min(float(relative), _LARGEST), self.max_rel or 0.0)
 
     def _nothing(self) -> str:
         """Return why zeros or a constant would pass; empty: neither would."""
@@ -143,7 +287,7 @@ class _Comparison:
         why = "" if self.complaint else self._nothing() or self.why_vacuous
         facts = {**vars(self), "name": name, "worst_seed": seed, "why_vacuous": why}
         facts["vacuous"] = int(bool(why))
-        facts |= {"dtype": dtype_name(self.expected.dtype), "shape": self.shape}
+        facts |= {"dtype": dtype_name(self.expected.dtype), "shape": tuple(self.expected.shape)}
         known = {key: value for key, value in facts.items() if key in OutputRecord.model_fields}
         return OutputRecord.model_validate(known)
 
@@ -170,7 +314,7 @@ def compare(
     yardstick = max(usual, floor)
     allowed = min(limits.fudge * yardstick, _LARGEST)
     comparison = _Comparison("error", same_precision, usual, floor, allowed)
-    if (result := comparison.take(actual, reference, device)) is not None:
+    if (result := comparison.measure(actual, reference, device)) is not None:
         comparison.why_vacuous = _hidden(result, reference, same_precision, limits.fudge) or (
             _coarse(result, same_precision) if usual > floor else ""
         )
@@ -178,7 +322,7 @@ def compare(
         if not comparison.complaint and comparison.max_abs > allowed:
             error = multiple(comparison.ratio, usual, floor)
             comparison.complaint = (
-                f"max abs error {number(comparison.max_abs)} at {place_of(comparison.place or ())} "
+                f"max abs error {number(comparison.max_abs)} at {comparison.place} "
                 f"is {error}; allowed {times(limits.fudge)} times"
             )
     return comparison.record(name, seed)
@@ -196,23 +340,13 @@ def compare_exact(
     require_plain("the expected tensor", expected)
     require_finite("the expected tensor", expected)
     comparison = _Comparison("exact", expected)
-    result = comparison.take(actual, expected, device)
-    if result is None:
-        return comparison.record(name, seed)
-    wrong, first = 0, None
-    for block in blocks(comparison.shape):
-        unlike = differing(result[block], expected[block])
-        if first is None and bool(unlike.any()):
-            first = index_of(unlike, block)
-        wrong += int(unlike.sum())
-    comparison.mismatches = wrong
-    if not comparison.non_finite:
-        comparison.place = first
-    if not comparison.complaint and first is not None:
-        got, right = (tensor[first].detach().cpu().item() for tensor in (result, expected))
+    result = comparison.measure(actual, expected, device)
+    place = comparison.place
+    if result is not None and place is not None and not comparison.complaint:
+        got, right = (tensor[place].detach().cpu().item() for tensor in (result, expected))
         comparison.complaint = (
-            f"{count(wrong)} of {count(comparison.elements)} elements differ, "
-            f"first at {place_of(first)}: {got} instead of {right}"
+            f"{comparison.mismatches:,} of {comparison.elements:,} elements differ, "
+            f"first at {place}: {got} instead of {right}"
         )
     return comparison.record(name, seed)
 
@@ -239,7 +373,7 @@ def _hidden(
                 inside = torch.arange(right.numel()).reshape(right.shape)
                 place = index_of(inside == int(starts[first]), block)
                 return (
-                    f"{count(many)} elements from {place_of(place)} on err by "
+                    f"{many:,} elements from {place} on err by "
                     f"{number(float(error[first]))}, as zeros or a constant would, and plain code "
                     f"by {number(float(usual[first] / fudge))}: larger ones hide it; "
                     "draw inputs whose rows and columns are of one size, or judge them apart"
@@ -298,7 +432,7 @@ def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device
         kind = type(actual).__name__ if has_rules(actual) else actual.layout
         return f"is {kind}, not a dense tensor"
     if actual.shape != expected.shape:
-        return f"shape {place_of(tuple(actual.shape))} instead of {place_of(tuple(expected.shape))}"
+        return f"shape {tuple(actual.shape)} instead of {tuple(expected.shape)}"
     if actual.dtype != expected.dtype:
         return f"dtype {dtype_name(actual.dtype)} instead of {dtype_name(expected.dtype)}"
     # `cuda` without a number accepts each GPU.
@@ -323,8 +457,8 @@ def require_references(reference: object, same_precision: object) -> None:
         )
     if reference.shape != same_precision.shape:
         raise CannotJudgeError(
-            f"the references differ in shape: float64 {place_of(tuple(reference.shape))}, "
-            f"same precision {place_of(tuple(same_precision.shape))}"
+            f"the references differ in shape: float64 {tuple(reference.shape)}, "
+            f"same precision {tuple(same_precision.shape)}"
         )
 
 

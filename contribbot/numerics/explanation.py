@@ -9,11 +9,12 @@ import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypedDict
 
 import torch
 
 from contribbot.errors import UsageError
+from contribbot.markdown import number
 from contribbot.model.base import Model
 from contribbot.model.record import Count, Finite, Integers
 from contribbot.numerics.arithmetic import (
@@ -24,7 +25,6 @@ from contribbot.numerics.arithmetic import (
     Float64,
 )
 from contribbot.numerics.recordings import Recording, RecordingHeader
-from contribbot.numerics.words import count, number, place_of
 
 #: The share of a difference that a cause must explain.
 _ENOUGH: Final = 0.9
@@ -80,11 +80,11 @@ class Unexplained(Model):
     of: Count
 
     def __str__(self) -> str:
-        names = ", ".join(place_of(at) if len(at) > 1 else str(at[0]) for at in self.numbers)
+        names = ", ".join(str(at if len(at) > 1 else at[0]) for at in self.numbers)
         more = self.lines - len(self.numbers)
-        rest = f" and {count(more)} more" if more else ""
+        rest = f" and {more:,} more" if more else ""
         kind = f"{self.kind}{'s' * (self.lines > 1)}"
-        return f"left   {kind} {names}{rest} (of {count(self.of)}): unexplained, look for a fault"
+        return f"left   {kind} {names}{rest} (of {self.of:,}): unexplained, look for a fault"
 
 
 class Explanation(Model):
@@ -125,8 +125,8 @@ class Explanation(Model):
 
     def _rows(self, names: tuple[str, str]) -> Iterator[str]:
         seen, facts = self.difference, self.a.result
-        share = f"{count(seen.differing)} of {count(seen.elements)} elements differ"
-        yield f"{self.a.computation} {place_of(facts.shape)} {facts.dtype}: {share}"
+        share = f"{seen.differing:,} of {seen.elements:,} elements differ"
+        yield f"{self.a.computation} {facts.shape} {facts.dtype}: {share}"
         for side, name, header in zip("AB", names, (self.a, self.b), strict=True):
             versions = ", ".join(f"{key} {value}" for key, value in header.versions.items())
             yield f"{side}  {'' if name == side else f'{name}, '}{header.device}, {versions}"
@@ -137,11 +137,10 @@ class Explanation(Model):
         if self.confidence is Confidence.SAME:
             return
         relative = "" if seen.max_rel is None else f", max rel {number(seen.max_rel)}"
-        broken = f"; {count(seen.not_finite)} not finite" if seen.not_finite else ""
-        place = f"largest at {place_of(seen.place)}{broken}"
-        yield f"size   max abs {number(seen.max_abs)}{relative}, {place}"
+        broken = f"; {seen.not_finite:,} not finite" if seen.not_finite else ""
+        yield f"size   max abs {number(seen.max_abs)}{relative}, largest at {seen.place}{broken}"
         yield f"where  in {seen.rows:,} rows, {seen.columns:,} columns"
-        for side, error in (("A", self.error_a), ("B", self.error_b)):
+        for side, error in zip("AB", (self.error_a, self.error_b), strict=True):
             if error is not None:
                 size = f"{number(error.median)} in the median, {number(error.largest)} at most"
                 yield f"error  of {side} against float64, in ULPs: {size}"
@@ -155,7 +154,7 @@ class Explanation(Model):
             "not fit",
             Confidence.SIZE: "the size fits another order of summation or rounding, and so would "
             "noise of that size: single bits do not fit",
-            Confidence.NONE: f"none of {count(self.tried)} arithmetics explains the difference",
+            Confidence.NONE: f"none of {self.tried:,} arithmetics explains the difference",
         }[self.confidence]
         yield from map(str, self.unexplained)
 
@@ -170,14 +169,15 @@ class _Trial(NamedTuple):
     far_b: float
 
 
-class _Cause(NamedTuple):
-    """The arithmetics of both results, and the share of the difference that they explain."""
+class _Cause(TypedDict, total=False):
+    """The fields of an Explanation that describe the cause of a difference."""
 
     confidence: Confidence
-    a: Arithmetic
-    b: Arithmetic
-    explained: float = 0.0
-    as_good: tuple[Arithmetic, ...] = ()
+    arithmetic_a: str
+    arithmetic_b: str
+    as_good: tuple[str, ...]
+    explained: float
+    unexplained: tuple[Unexplained, ...]
 
 
 def same(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -247,8 +247,7 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
             confidence=Confidence.NONE,
             tried=len(search.trials),
         )
-        cause = search.by_pairs() or search.by_size()
-        return found if cause is None else found.model_copy(update=search.facts(cause))
+        return found.model_copy(update={**(search.by_pairs() or search.by_size())})
     finally:
         torch.set_num_threads(threads)
 
@@ -303,8 +302,8 @@ class _Search:
             raise UsageError(f"{name} cannot be computed from these inputs: {why}") from error
         if a.result.numel() != units * width:
             raise UsageError(
-                f"{name} of these inputs gives {count(units * width)} elements, "
-                f"and the result has {count(a.result.numel())}"
+                f"{name} of these inputs gives {units * width:,} elements, "
+                f"and the result has {a.result.numel():,}"
             )
         self.shape = a.result.shape
         self.a, self.b = (
@@ -348,25 +347,8 @@ class _Search:
         result = self.computation.run(part, arithmetic, **self.parameters)
         return result.reshape(-1, 1)[units] if self.whole else result.reshape(len(units), -1)
 
-    def facts(self, cause: _Cause) -> dict[str, object]:
-        """Return the values of an Explanation's fields that describe a cause."""
-        names = cause.a.unlike(cause.b)
-        others = [
-            other.words(names)
-            for other in cause.as_good
-            if other.unlike(cause.a) == names and other.unlike(cause.b)
-        ]
-        return {
-            "confidence": cause.confidence,
-            "arithmetic_a": cause.a.words(names),
-            "arithmetic_b": cause.b.words(names),
-            "as_good": tuple(dict.fromkeys(others))[:3],
-            "explained": cause.explained,
-            "unexplained": tuple(self.unexplained(cause)) if names else (),
-        }
-
-    def by_pairs(self) -> _Cause | None:
-        """Return the simplest pair of arithmetics that explains bits, or else values; or None."""
+    def by_pairs(self) -> _Cause:
+        """Return the simplest pair of arithmetics that explains bits, or else values; or {}."""
         kinds = dict.fromkeys(_kind(trial.arithmetic) for trial in self.trials)
         ranked = [*_nearest(self.trials, _NEAREST), *_nearest([*map(self._trial, kinds)], _NEAREST)]
         # Many orders give the same 16-bit result: also try each with sums in float32.
@@ -376,7 +358,7 @@ class _Search:
         # A few wrong rows or elements are too few for a pattern.
         rare = int(self.differing.sum()) < min(_FEWEST, len(self.a))
         if rare or int((~same(self.a, self.b)).sum()) < _FEWEST or not near:
-            return None
+            return {}
         a, b = (side[self.units].double() for side in (self.a, self.b))
         wrong, finite = ~same(a, b), a.isfinite() & b.isfinite()
         sides = (
@@ -398,7 +380,7 @@ class _Search:
             elif float(left[p, q]) <= 1 - _ENOUGH and not {*names} <= {*_SMALL}:
                 costs[first, second] = Confidence.VALUES, len(names), float(left[p, q])
         if not costs:
-            return None
+            return {}
         confidence, fewest, least = min(costs.values())
         pairs = [
             pair
@@ -406,15 +388,27 @@ class _Search:
             if (sort, many) == (confidence, fewest) and rest <= 2 * least + 1e-9
         ]
         first, second = min(pairs, key=lambda pair: sum(len(x.unlike(self.usual)) for x in pair))
-        others = tuple(other for choice, other in pairs if choice == first)
-        return _Cause(confidence, first, second, 1 - costs[first, second][2], others)
+        names = first.unlike(second)
+        others = (
+            other.words(names)
+            for choice, other in pairs
+            if choice == first and other.unlike(first) == names and other != second
+        )
+        return {
+            "confidence": confidence,
+            "arithmetic_a": first.words(names),
+            "arithmetic_b": second.words(names),
+            "as_good": tuple(dict.fromkeys(others))[:3],
+            "explained": 1 - costs[first, second][2],
+            "unexplained": tuple(self.unexplained(first, second)),
+        }
 
-    def by_size(self) -> _Cause | None:
-        """Return the nearest kind if other orders or roundings can cause the difference's size."""
+    def by_size(self) -> _Cause:
+        """Return whether other orders or roundings can cause a difference of this size."""
         # Tiles have a single order, so that there is no scatter to measure.
         whole = [trial for trial in self.trials if trial.arithmetic.softmax == "whole"]
         if not whole:
-            return None
+            return {}
         nearest = _kind(min(whole, key=lambda trial: trial.far_a).arithmetic)
         # Also look at the largest differences: a fault may be in a single row.
         apart = (self.b.double() - self.a.double()).nan_to_num(math.inf).abs().amax(1)
@@ -429,9 +423,7 @@ class _Search:
         signs = ((after - before) * before).nansum(1).sign()
         signs = signs[signs != 0]
         one_way = len(signs) >= _FEWEST and abs(float(signs.mean())) > 2 * _ENOUGH - 1
-        if one_way or not bool(inside.all()):
-            return None
-        return _Cause(Confidence.SIZE, nearest, nearest)
+        return {} if one_way or not bool(inside.all()) else {"confidence": Confidence.SIZE}
 
     def noise(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
         """Return how much orders of summation and small roundings may change some units."""
@@ -450,14 +442,14 @@ class _Search:
         unit = centre.abs() * torch.finfo(torch.float32).eps / 2
         return _SPREAD * torch.maximum(torch.maximum(spread, spread.median()), unit)
 
-    def unexplained(self, cause: _Cause) -> Iterator[Unexplained]:
-        """Yield rows, columns and groups, or else elements, that a cause does not explain."""
+    def unexplained(self, first: Arithmetic, second: Arithmetic) -> Iterator[Unexplained]:
+        """Yield rows, columns and groups, or else elements, that two arithmetics do not explain."""
         units = self.sample(min(len(self.a), max(_FEWEST, _CHECKED // self.cost)))
         moved = torch.full(self.a.shape, torch.nan, dtype=torch.float64)
         left = moved.clone()
         moved[units] = (self.b.double() - self.a.double())[units]
         for some in torch.split(units, max(1, 2**22 // self.cost)):
-            a, b = (self.result(side, some).to(self.dtype) for side in (cause.a, cause.b))
+            a, b = (self.result(side, some).to(self.dtype) for side in (first, second))
             left[some] = moved[some] - (b.double() - a.double())
         place = torch.arange(self.a.numel()).reshape(self.a.shape)
         lines: dict[LineKind, torch.Tensor] = {}
@@ -466,7 +458,7 @@ class _Search:
             if group := int(self.parameters.get("group", 0)):
                 lines["group"] = place // group
         shapes = {"row": self.shape[:-1], "element": self.shape}
-        found = {kind: self._left(cause, line, moved, left) for kind, line in lines.items()}
+        found = {kind: self._left(second, line, moved, left) for kind, line in lines.items()}
         if not any(found.values()):
             beyond = left.abs() > _SPREAD * (moved - left).nan_to_num(0).abs().max()
             found = {"element": beyond.flatten().nonzero()[:, 0].tolist()}
@@ -478,7 +470,7 @@ class _Search:
                 yield Unexplained(kind=kind, numbers=places, lines=len(numbers), of=of)
 
     def _left(
-        self, cause: _Cause, line: torch.Tensor, moved: torch.Tensor, left: torch.Tensor
+        self, arithmetic: Arithmetic, line: torch.Tensor, moved: torch.Tensor, left: torch.Tensor
     ) -> list[int]:
         """Return rows (columns, groups) with over half of the difference unexplained by noise."""
         of = int(line.max()) + 1
@@ -496,7 +488,7 @@ class _Search:
         step = 2 * torch.finfo(self.dtype).eps * self.b[units].double().abs()
         seen, beyond = torch.zeros_like(left), torch.zeros_like(left)
         seen[units] = 1.0
-        beyond[units] = (left[units].abs() > self.noise(cause.b, units) + step).double()
+        beyond[units] = (left[units].abs() > self.noise(arithmetic, units) + step).double()
         return (suspect & (total(beyond) > total(seen) / 2)).nonzero()[:, 0].tolist()
 
 

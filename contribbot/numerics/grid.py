@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import inspect
 import itertools
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Protocol, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 import pytest
 import torch
 
 from contribbot.model.record import Digests, OutputRecord
-from contribbot.numerics.compare import compare, compare_exact, require_references
-from contribbot.numerics.imports import ImportWatch, is_telling, profiled
-from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.tensors import blocks, digest, dtype_name, lay_out, require_plain, widened
-from contribbot.numerics.words import place_of, plain
+from contribbot.numerics.compare import (
+    CannotJudgeError,
+    Limits,
+    blocks,
+    compare,
+    compare_exact,
+    digest,
+    dtype_name,
+    require_plain,
+    require_references,
+    widened,
+)
+from contribbot.numerics.tree_watch import TreeWatch, profiled
 
 Value = TypeVar("Value")
 
@@ -30,6 +35,10 @@ Value = TypeVar("Value")
 _HOLDING = frozenset({"dtype", "layout"})
 #: The longest message in a record, in characters, as a message may print a tensor.
 _LONGEST = 500
+#: The alignment in bytes that a kernel may expect.
+_ALIGNMENT: Final = 16
+#: From this rank on, the second last dimension counts heads.
+_HEADS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ class Findings:
 
     def judged_by(self, name: str, seed: int, *, inputs: str, references: str) -> None:
         """Note the digests for a result; raise ValueError if the seed judged the name before."""
-        name = plain(name)
+        name = _plain(name)
         if any((judged.result, judged.seed) == (name, seed) for judged in self.digests):
             raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
         self.digests.append(Digests(seed=seed, result=name, inputs=inputs, references=references))
@@ -80,7 +89,7 @@ class Findings:
             "seeds": [*seeds],
             "digests": [judged.model_dump() for judged in self.digests],
             "outputs": [_over_seeds(outputs).model_dump(mode="json") for outputs in of_each],
-            "failed": plain(failed.partition("\n")[0][:_LONGEST]),
+            "failed": _plain(failed.partition("\n")[0][:_LONGEST]),
         }
 
     def complaint(self) -> str:
@@ -266,7 +275,7 @@ class Draw:
                 same_precision=same_precision,
                 limits=self._limits(),
                 device=self.device,
-                name=plain(name),
+                name=_plain(name),
                 seed=self.seed,
             )
         self._findings.outputs.append(output)
@@ -291,7 +300,7 @@ class Draw:
             require_plain("the expected tensor", expected)
             result = self._result(name, actual, expected)
             output = compare_exact(
-                result, expected, device=self.device, name=plain(name), seed=self.seed
+                result, expected, device=self.device, name=_plain(name), seed=self.seed
             )
         self._findings.outputs.append(output)
 
@@ -304,7 +313,7 @@ class Draw:
                 f"draw.judge({name!r}, lambda: …)"
             )
         for reference in references:
-            if source := self._watch.source(reference):
+            if source := _same_values(self._watch, reference):
                 raise CannotJudgeError(
                     f"{name}: {source}, and a reference holds no other: compute it in the check"
                 )
@@ -320,7 +329,7 @@ class Draw:
             return actual
         result: object = actual()
         self._written = self._findings.overwritten(
-            f"input {number}, {dtype_name(tensor.dtype)} {place_of(tuple(tensor.shape))}"
+            f"input {number}, {dtype_name(tensor.dtype)} {tuple(tensor.shape)}"
             for number, (tensor, old) in enumerate(zip(self._inputs, inputs, strict=False), 1)
             if digest(tensor) != old
         )
@@ -331,68 +340,17 @@ class Draw:
         return result
 
 
-class TreeWatch(ImportWatch):
-    """A watch for functions of the tree that a test runs outside the judged function.
-
-    Python's profiler reports each Python function that starts in this thread. A function that
-    runs during an import is no fault, unless the function gave the check a tensor.
-    """
-
-    def __init__(self, folders: Iterable[str] = (), imports: ImportWatch | None = None) -> None:
-        super().__init__(folders)
-        if imports is not None:
-            self.gave, self.numbers = imports.gave, imports.numbers
-        self.ran = ""
-
-    def compare_names(self, names: Mapping[str, object]) -> None:
-        """Note the numbers in a check's module that a module of the tree has as well."""
-        own = {*filter(is_telling, names.values())}
-        for path, content in self._modules():
-            for name, value in content.items():
-                if is_telling(value) and value in own:
-                    self.numbers.setdefault(value, f"{path}: {name} is the same number")
-
-    def _modules(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield each imported module of the tree: its path and its names with values."""
-        for module in [*sys.modules.values()]:
-            content = getattr(module, "__dict__", {})
-            if path := self.path(str(content.get("__file__") or "")):
-                yield path, {**content}
-
-    def source(self, reference: torch.Tensor) -> str:
-        """Return a value of the tree that a reference may be a copy of; empty: no such value."""
-        if self.numbers and reference.numel() and not reference.is_complex():
-            numbers = torch.tensor([*self.numbers], dtype=torch.float64)
-            parts = (widened(reference[block]).cpu() for block in blocks(tuple(reference.shape)))
-            if all(bool(torch.isin(part, numbers).all()) for part in parts):
-                return self.numbers[float(reference.flatten()[0])]
-        for path, content in self._modules() if self.folders else ():
-            for name, value in content.items():
-                if isinstance(value, torch.Tensor) and _equal(value, reference):
-                    return f"{path}: {name} has the same values"
-        return ""
-
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watch the body of a test for one seed."""
-        self.ran = self.gave
-        with profiled(self._note if self.folders else None):
-            yield
-
-    def _note(self, frame: FrameType, event: str, argument: object) -> None:
-        del argument
-        if self.ran or event != "call" or not (path := self.path(frame.f_code.co_filename)):
-            return
-        if not self._importing(frame):
-            self.ran = f"{path}: {frame.f_code.co_qualname} ran in the test itself"
-
-    def _importing(self, frame: FrameType | None) -> bool:
-        while frame is not None:
-            code = frame.f_code
-            if code.co_name == "<module>" and self.path(code.co_filename):
-                return True
-            frame = frame.f_back
-        return False
+def _same_values(watch: TreeWatch, reference: torch.Tensor) -> str:
+    """Return a value of the tree that a reference may be a copy of; empty: no such value."""
+    parts = [reference[block] for block in blocks(tuple(reference.shape))]
+    if watch.numbers and parts and not reference.is_complex():
+        numbers = torch.tensor([*watch.numbers], dtype=torch.float64)
+        if all(bool(torch.isin(widened(part).cpu(), numbers).all()) for part in parts):
+            return watch.numbers[float(reference.flatten()[0])]
+    for name, value in watch.values():
+        if isinstance(value, torch.Tensor) and _equal(value, reference):
+            return f"{name} has the same values"
+    return ""
 
 
 def _equal(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
@@ -405,11 +363,93 @@ def _equal(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
     )
 
 
+def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
+    """Return a copy of a dense tensor in a layout that callers of kernels use.
+
+    Memory around a view is filled with NaN (integers: the largest value), so that a
+    kernel that reads outside its rows gives a result that fails.
+
+    Args:
+        values: A dense tensor.
+        layout: A name in `LAYOUTS`.
+
+    Raises:
+        ValueError: There is no such layout, or the layout needs more dimensions.
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f"no layout {layout!r}; there are {', '.join(LAYOUTS)}")
+    least, build = LAYOUTS[layout]
+    if values.dim() < least:
+        raise ValueError(
+            f"layout {layout} needs {least} dimension{'s' if least > 1 else ''}, "
+            f"shape {tuple(values.shape)} has {values.dim()}"
+        )
+    return build(values)
+
+
+def _guarded(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    """Return a new tensor full of NaN (integers: the maximum), so that a stray read shows."""
+    memory = torch.empty(shape, dtype=like.dtype, device=like.device)
+    if like.dtype == torch.bool:
+        return memory.fill_(True)  # noqa: FBT003  a value to fill with
+    if not (like.is_floating_point() or like.is_complex()):
+        return memory.fill_(torch.iinfo(like.dtype).max)
+    if like.element_size() == 1:
+        # 8-bit floats: torch may convert NaN to something else; 0xff and, for the
+        # unsigned-zero kinds (fnuz), 0x80 are NaN by definition.
+        memory.view(torch.uint8).fill_(0x80 if "fnuz" in str(like.dtype) else 0xFF)
+        return memory
+    return memory.fill_(float("nan"))
+
+
+def _contiguous(values: torch.Tensor) -> torch.Tensor:
+    return values.clone(memory_format=torch.contiguous_format)
+
+
+def _packed(values: torch.Tensor) -> torch.Tensor:
+    """Return values in the middle of a packed tensor, as K between Q and V."""
+    # In (…, heads, width) the heads are packed, in (rows, width) the columns.
+    dim = values.dim() - (2 if values.dim() >= _HEADS else 1)
+    size, shape = values.shape[dim], [*values.shape]
+    shape[dim] = 3 * size
+    return _guarded(tuple(shape), values).narrow(dim, size, size).copy_(values)
+
+
+def _wide_rows(values: torch.Tensor) -> torch.Tensor:
+    return _guarded((*values.shape[:-1], 2 * values.shape[-1]), values)
+
+
+def _shifted(values: torch.Tensor, by: int) -> torch.Tensor:
+    """Return values that begin `by` elements after the start of the storage."""
+    return _guarded((by + values.numel(),), values)[by:].view(values.shape).copy_(values)
+
+
+#: For each layout: the least number of dimensions, and the function that makes a copy.
+LAYOUTS: Final[dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]]] = {
+    # Rows one after the other, at the start of the storage.
+    "contiguous": (0, _contiguous),
+    # The middle third of a packed tensor: of the heads (rank 3 or more), or of the columns.
+    "packed": (1, _packed),
+    # The last two dimensions swapped in memory.
+    "transposed": (2, lambda values: _contiguous(values.transpose(-1, -2)).transpose(-1, -2)),
+    # Each row followed by a gap as long as itself; the last stride is 1.
+    "row-stride": (1, lambda values: _wide_rows(values)[..., : values.shape[-1]].copy_(values)),
+    # Every second element: the last stride is 2.
+    "strided": (1, lambda values: _wide_rows(values)[..., ::2].copy_(values)),
+    # One row, repeated with stride 0. Only the first row's values remain.
+    "expanded": (1, lambda values: _contiguous(values[:1]).expand(values.shape)),
+    # Contiguous, 64 bytes into the storage: aligned.
+    "offset": (0, lambda values: _shifted(values, 4 * _ALIGNMENT // values.element_size())),
+    # Contiguous, one element into the storage: aligned only to an element.
+    "misaligned": (0, lambda values: _shifted(values, 1)),
+}
+
+
 class _Reporter(Protocol):
     """The part of contribbot's pytest plugin that a grid uses."""
 
     folders: Sequence[str]
-    imports: ImportWatch | None
+    imports: TreeWatch | None
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None: ...
 
@@ -488,14 +528,14 @@ class Grid:
         findings = Findings(cell)
         plugin = request.config.pluginmanager.get_plugin("contribbot-reporter")
         reporter = cast("_Reporter | None", plugin)
-        watch = TreeWatch(reporter.folders, reporter.imports) if reporter else TreeWatch()
+        watch = (reporter and reporter.imports) or TreeWatch(reporter.folders if reporter else ())
         watch.compare_names(getattr(test, "__globals__", {}))
         try:
             for seed in self.seeds:
                 draw = Draw(
                     cell, seed, device=self.device, limits=limits, findings=findings, watch=watch
                 )
-                with watch.watching():
+                with watch.testing():
                     body(draw)
         except BaseException as error:  # also a skip, after which the other seeds do not run
             findings.failed = f"{type(error).__name__}: {error}"
@@ -510,8 +550,8 @@ class Grid:
 def _named(axis: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[str, object]]:
     """Return pairs of name and value for the values of an axis."""
     if isinstance(values, Mapping):
-        return [(plain(f"{axis}={name}"), value) for name, value in values.items()]
-    return [(plain(_text(axis, value)), value) for value in values]
+        return [(_plain(f"{axis}={name}"), value) for name, value in values.items()]
+    return [(_plain(_text(axis, value)), value) for value in values]
 
 
 def _text(axis: str, value: object) -> str:
@@ -530,6 +570,11 @@ def _cell(pairs: Mapping[str, tuple[str, object]]) -> Cell:
         values={axis: value for axis, (_, value) in pairs.items()},
         texts={axis: text.removeprefix(f"{axis}=") for axis, (text, _) in pairs.items()},
     )
+
+
+def _plain(text: str) -> str:
+    """Return a text with lone surrogates escaped, as JSON readers refuse them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _require_distinct(what: str, names: list[str]) -> None:

@@ -18,8 +18,7 @@ from contribbot.errors import ContribbotError, MachineError, UsageError, install
 from contribbot.files import write_atomically
 from contribbot.model.base import Line, Model
 from contribbot.model.record import Integers
-from contribbot.numerics.limits import CannotJudgeError
-from contribbot.numerics.tensors import digest, dtype_name, require_plain
+from contribbot.numerics.compare import CannotJudgeError, digest, dtype_name, require_plain
 
 _KEY: Final = "contribbot"
 _PACKAGES: Final = ("torch", "triton", "pytorch-triton-rocm", "torchao")

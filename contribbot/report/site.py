@@ -15,11 +15,10 @@ import contribbot
 from contribbot.errors import MachineError, UsageError, install
 from contribbot.files import write_atomically
 from contribbot.github.auth import find_server
-from contribbot.markdown import shortened
+from contribbot.markdown import seconds, shortened, times
 from contribbot.model.base import Model
 from contribbot.model.evidence import ON_HARDWARE, RAN
 from contribbot.model.record import MeasuredCase
-from contribbot.numerics.words import count, seconds, times
 from contribbot.queue.load import Queue
 from contribbot.report.story import (
     PLACES,
@@ -206,7 +205,7 @@ def page_environment() -> Environment:
     environment.filters |= {
         "prose": lambda text: Markup(markdown.render(str(shown(text)))),  # noqa: S704  as said above
         "times": times,
-        "count": count,
+        "count": "{:,}".format,
         "seconds": seconds,
     }
     environment.tests["noisy"] = too_noisy

@@ -24,7 +24,7 @@ from contribbot.model.failure import RunFailure, sign_in
 from contribbot.process import guard_group, limit_files
 
 if TYPE_CHECKING:
-    from contribbot.numerics.imports import ImportWatch
+    from contribbot.numerics.tree_watch import TreeWatch
 
 #: A shell's exit status for a missing program.
 _NOT_FOUND: Final = 127
@@ -217,7 +217,7 @@ class Reporter:
     def __init__(self, orders: Orders) -> None:
         self.__name__ = "contribbot-reporter"  # as `contribbot.numerics` asks
         self.folders = orders.folders
-        self.imports: ImportWatch | None = None
+        self.imports: TreeWatch | None = None
         self._reason, self._numbers = orders.reason, orders.numbers
         self._checks = str(Path.cwd())
         self._file = Path(orders.report).open("a", encoding="utf-8")  # noqa: SIM115  until the session ends
@@ -235,9 +235,9 @@ class Reporter:
         """Watch what a numerics check imports from the tree: tensors and numbers."""
         if not self._numbers or not isinstance(collector, pytest.Module):
             return (yield)
-        from contribbot.numerics.imports import ImportWatch  # noqa: PLC0415  start-up time
+        from contribbot.numerics.tree_watch import TreeWatch  # noqa: PLC0415  start-up time
 
-        self.imports = ImportWatch(self.folders)
+        self.imports = TreeWatch(self.folders)
         with self.imports.importing():
             return (yield)
 

@@ -20,12 +20,11 @@ from contribbot.errors import UsageError
 from contribbot.files import cache_folder, log_path, write_atomically
 from contribbot.machine import is_full
 from contribbot.model.base import Many, Model
-from contribbot.model.checks import Check, EmulatedCheck
+from contribbot.model.checks import LIMITS_VARIABLE, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS
 from contribbot.model.failure import Blame, RunFailure
 from contribbot.model.patch import PatchFile
 from contribbot.model.record import CellRecord, FailureRecord, RunnerFault, RunRecord
-from contribbot.numerics.limits import VARIABLE
 from contribbot.verify.job import RunLayout
 from contribbot.verify.runner_fault import runner_fault, signed
 from contribbot.verify.warm import CLIENT, WarmProcesses
@@ -397,7 +396,7 @@ def _orders(
         code=str(place.code or ""),
         device=variables.get("CONTRIBBOT_DEVICE", ""),
         modules=str(modules),
-        numbers=VARIABLE in variables,
+        numbers=LIMITS_VARIABLE in variables,
         attached=attached,
         launches=launches,
     )

@@ -26,8 +26,8 @@ from contribbot.contribute.body import (
 from contribbot.contribute.figures import pace
 from contribbot.contribute.model import Body, Rules, Want
 from contribbot.errors import NotProvedError, QueueError, UsageError
+from contribbot.markdown import seconds
 from contribbot.model.patch import Contribution
-from contribbot.numerics.words import seconds
 from contribbot.queue.load import Queue, load_queue, read_model
 from tests.conftest import Program, dig
 from tests.contribute.bodytoy import OWN, describe

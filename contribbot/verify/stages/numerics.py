@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from contribbot.compile.cache import json_digest
-from contribbot.model.checks import Check, ErrorCheck
+from contribbot.markdown import times
+from contribbot.model.checks import LIMITS_VARIABLE, Check, ErrorCheck
 from contribbot.model.evidence import NumericsStageResult, Outcome
 from contribbot.model.patch import Patch
 from contribbot.model.record import (
@@ -22,8 +23,6 @@ from contribbot.model.record import (
     Totals,
     TotalsRecord,
 )
-from contribbot.numerics.limits import VARIABLE
-from contribbot.numerics.words import count, times
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.base import Probe, Stage, Unit, is_red
@@ -75,7 +74,7 @@ def runner_of(entry: Check) -> CheckRunner:
     return CheckRunner(
         judge=lambda _check, base, patched: judge_cells(entry, base, patched),
         vacuous=lambda run: not_shown(entry, run.cells),
-        env={VARIABLE: json.dumps(limits)},
+        env={LIMITS_VARIABLE: json.dumps(limits)},
         details=add,
     )
 
@@ -189,9 +188,9 @@ def summary(fudge: float, base: Totals, patched: Totals, skipped: int) -> str:
         most = f"{', '.join(multiples)}{larger}"
         seen.append(f"patched error at most {most} (allowed {times(fudge)})")
     if patched.exact:
-        seen.append(f"{count(patched.exact)} elements bit-identical")
-    number = f"{count(patched.cells)} cell{'s' if patched.cells != 1 else ''}"
-    left = f"; {count(skipped)} test{'s' if skipped != 1 else ''} skipped" if skipped else ""
+        seen.append(f"{patched.exact:,} elements bit-identical")
+    number = f"{patched.cells:,} cell{'s' if patched.cells != 1 else ''}"
+    left = f"; {skipped:,} test{'s' if skipped != 1 else ''} skipped" if skipped else ""
     return f"{number}: {', '.join(seen)}; base {_of_base(base)}{left}"
 
 
@@ -204,13 +203,13 @@ def _of_base(base: Totals) -> str:
         (base.spoiled, "NaN or infinite in"),
         (base.odd, "of another shape, dtype or device in"),
     )
-    said = [f"{what} {count(cells)}" for cells, what in kinds if cells]
+    said = [f"{what} {cells:,}" for cells, what in kinds if cells]
     ratios = [ratio for ratio in (base.ratio, base.floor_ratio) if ratio is not None]
     if ratios:
         floor = " the floor" if max(ratios) != base.ratio else ""
         said.append(f"up to {times(max(ratios))} times{floor}")
     if base.exact:
-        same = f"differs in {count(base.differing)} elements" if base.differing else "the same bits"
+        same = f"differs in {base.differing:,} elements" if base.differing else "the same bits"
         said.append(same)
     return ", ".join(said) or "has nothing to compare"
 
