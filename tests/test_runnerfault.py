@@ -17,9 +17,9 @@ from contribbot.model import failure
 from contribbot.model.evidence import Machine, Outcome
 from contribbot.model.record import PreflightRecord
 from contribbot.verify.runner_fault import Preflight, UnavailableError, signed
-from contribbot.verify.stages.base import Finding, Unit, unavailable
+from contribbot.verify.stages import Finding, Unit, unavailable
 from contribbot.verify.stages.bench import suspicion
-from contribbot.verify.stages.reproduce import CheckRunner, check_unit
+from contribbot.verify.stages.reproduce import CheckRunner, CheckWork
 from tests.conftest import Program, dig
 from tests.gputoy import FAULT, HEAD, TARGET, Counted, gpu_job
 from tests.test_bench_gpu import torch_sees_a_gpu
@@ -197,7 +197,7 @@ def test_whose_fault_it_is(toy: Toy, shared: Path, name: str) -> None:
     preflights = NoTorch(shared) if case.fit < 0 else Counted(shared, case.fit)
     with gpu_job(toy, case.text, preflights, case.more) as job:
         check = job.patch.spec.checks[0].model_copy(update={"reason": case.reason})
-        finding = found(check_unit(job, check, CheckRunner()))
+        finding = found(CheckWork(job, CheckRunner(check)).unit())
     details = finding.details
     assert (finding.outcome, case.said in finding.reason) == (case.outcome, True), finding.reason
     fault = finding.runner_fault

@@ -17,7 +17,7 @@ from contribbot.model.checks import Check
 from contribbot.model.failure import RunFailure
 from contribbot.model.patch import PatchFile
 from contribbot.verify.job import RunLayout
-from contribbot.verify.pytest_run import CheckRun, run_check
+from contribbot.verify.pytest_run import CheckProcess, CheckRun, run_check
 from contribbot.verify.warm import WarmProcesses
 from tests.conftest import until
 from tests.test_interrupts import at_work
@@ -60,16 +60,9 @@ class Room:
         folder = self.folder / "runs" / str(time.monotonic_ns())
         folder.mkdir(parents=True)
         roots = (self.folder / tree,) if tree else ()
-        return run_check(
-            check,
-            [PatchFile("test_red.py", text.encode())],
-            place=RunLayout(self.folder, roots, {}),
-            env=env or {},
-            threads=1,
-            folder=folder,
-            logs=self.folder,
-            warm=self.warm,
-        )
+        child = CheckProcess(check, RunLayout(self.folder, roots, {}), env or {}, 1, folder)
+        files = [PatchFile("test_red.py", text.encode())]
+        return run_check(child, files, logs=self.folder, warm=self.warm)
 
     def output(self, run: CheckRun) -> str:
         """Return all that a run wrote."""

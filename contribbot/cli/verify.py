@@ -28,6 +28,7 @@ from contribbot.verify.one_tree import TreeRun
 from contribbot.verify.pipeline import Options, exit_code, refuse_unknown
 from contribbot.verify.pipeline import verify as verify_patches
 from contribbot.verify.pytest_run import FailedTest
+from contribbot.verify.verdict import RunSide
 
 
 @cli.command("verify rmsnorm --require cpu")
@@ -79,8 +80,8 @@ def verify(
 class On(enum.StrEnum):
     """The trees that a check runs on."""
 
-    BASE = one_tree.BASE
-    PATCHED = one_tree.PATCHED
+    BASE = "base"
+    PATCHED = "patched"
     BOTH = "both"
 
 
@@ -110,10 +111,11 @@ def check(
     queue, name = cli.open_patch(patch)
     words, as_json = arguments or [], current_settings().as_json
     checks = one_tree.selected(queue, name, words, only=only or ())
-    sides = [side for side in _SIDES if on in {side, On.BOTH}]
+    sides = {On.BASE: [RunSide.BASE], On.PATCHED: [RunSide.PATCHED]}
     seen: list[TreeRun] = []
-    units = [(stated, side) for stated in checks for side in sides]
-    titles = [f"== {name}: {stated.title} on the {_SIDES[side]} ==" for stated, side in units]
+    both = (RunSide.BASE, RunSide.PATCHED)
+    units = [(stated, side) for stated in checks for side in sides.get(on, both)]
+    titles = [f"== {name}: {stated.title} on the {side} ==" for stated, side in units]
     with contextlib.ExitStack() as stack:
         with cli.live_lines(stderr=as_json) as lines:
             alone = one_tree.prepared(queue, name, checks, progress=lines.download())
@@ -185,7 +187,7 @@ class RunView(Model):
         )
         return cls(
             check=ran.check.title,
-            side=ran.side,
+            side=ran.side.name.lower(),
             outcome=ran.outcome,
             passed=len(run.passed),
             skipped=len(run.skipped),
@@ -208,17 +210,16 @@ class CheckReport(Model):
     runs: tuple[RunView, ...]
 
 
-_SIDES: Final = {one_tree.BASE: "base", one_tree.PATCHED: "patched tree"}
 _MOST: Final = 5  # the most messages to show of one run
 
 
 def _lines(ran: TreeRun, run: RunView) -> Iterator[str]:
     """Yield lines: a check's test counts, the expected outcome and the stated reason."""
-    title = f"{run.check} on the {_SIDES[run.side]}"
+    title = f"{run.check} on the {ran.side}"
     if run.not_run:
         yield f"{title}: not run: {run.not_run}"
         return
-    red = run.side == one_tree.BASE and ran.check.expect == "fail-to-pass"
+    red = ran.side is RunSide.BASE and ran.check.expect == "fail-to-pass"
     failed = sum(len(failure.tests) for failure in run.failures)
     counts = (("failed", failed), ("passed", run.passed), ("skipped", run.skipped))
     seen = ", ".join(f"{number} {word}" for word, number in counts if number) or "nothing ran"

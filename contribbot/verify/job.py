@@ -75,10 +75,10 @@ class RunLayout:
 class Overlay:
     """A folder for Python's path, in which a tree's files replace installed packages' files."""
 
-    folder: Path
-    release: str  # the installed releases that lie below, such as `torch 2.13.0+cpu`
+    folder: Path = Path()
+    release: str = ""  # the installed releases that lie below, such as `torch 2.13.0+cpu`
     #: Files whose change was merged into an installed file that differs from the pin's file.
-    merged: tuple[str, ...]
+    merged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,36 +131,30 @@ class Slots:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._busy = 0
-        self._quiet = False
+        self._busy = 0  # the number of busy blocks; -1: a quiet block runs
 
-    @contextlib.contextmanager
-    def busy(self) -> Iterator[None]:
+    def busy(self) -> contextlib.AbstractContextManager[None]:
         """Run a block in parallel with other busy blocks."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._quiet)
-            self._busy += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._busy -= 1
-                self._changed.notify_all()
+        return self._block(lambda: self._busy >= 0, 1)
+
+    def quiet(self) -> contextlib.AbstractContextManager[None]:
+        """Run a block while no other block of this lock runs."""
+        return self._block(lambda: self._busy == 0, -1)
 
     @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Run a block while no other block of this lock runs."""
+    def _block(self, may_begin: Callable[[], bool], change: int) -> Iterator[None]:
         with self._changed:
-            self._changed.wait_for(lambda: not self._quiet and not self._busy)
-            self._quiet = True
+            self._changed.wait_for(may_begin)
+            self._busy += change
         try:
             yield
         finally:
             with self._changed:
-                self._quiet = False
+                self._busy -= change
                 self._changed.notify_all()
 
 
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
@@ -214,6 +208,16 @@ class Job:
     hipified: Memo[Hipified] = field(default_factory=Memo, init=False)
     _exports: Memo[ExportedTree] = field(default_factory=Memo, init=False)
     _changes: Memo[list[Change]] = field(default_factory=Memo, init=False)
+
+    @property
+    def overlay(self) -> Overlay:
+        """The overlay of the patched tree; empty: the tree runs alone."""
+        return self.overlays.known(self.trees.patched) or Overlay()
+
+    def parallel(self, work: Callable[[Item], Value], *items: Item) -> list[Value]:
+        """Do a piece of work for each item in the threads of `children`; return the results."""
+        futures = [self.children.submit(work, item) for item in items]
+        return [future.result() for future in futures]
 
     def fresh_folder(self) -> Path:
         """Make a folder with a random name."""

@@ -24,14 +24,19 @@ from contribbot.verify.job import Job, Memo
 from contribbot.verify.pipeline import STAGES, Options, Run, Watcher, open_run, results_of
 from contribbot.verify.pytest_run import CheckRun, run_attached
 from contribbot.verify.runner_fault import UnavailableError
-from contribbot.verify.stages.apply import ApplyStage, series_on, with_tests
-from contribbot.verify.stages.base import Finding, Inputs, Probe, Stage, TreeAnswer, Unit, absent
+from contribbot.verify.stages import Finding, Inputs, Probe, Stage, TreeAnswer, Unit, absent
 from contribbot.verify.stages.build import BuildStage
 from contribbot.verify.stages.emulate import emulated_runner, missing_emulated
 from contribbot.verify.stages.hipify import built_for_rocm
 from contribbot.verify.stages.numerics import runner_of
-from contribbot.verify.stages.reproduce import missing_for, run_ahead
-from contribbot.verify.stages.source import SourceStage, provided
+from contribbot.verify.stages.reproduce import CheckWork, missing_for
+from contribbot.verify.stages.trees import (
+    ApplyStage,
+    SourceStage,
+    provided,
+    series_on,
+    with_tests,
+)
 from contribbot.verify.verdict import RunSide, judge_side
 
 _OUTCOMES: Final = {
@@ -197,8 +202,6 @@ def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
     return commit
 
 
-BASE: Final = "base"
-PATCHED: Final = "patched"
 UNSELECTED: Final = "no test of it was asked for"
 
 
@@ -223,7 +226,7 @@ class TreeRun:
     """The outcome of a check on one tree; `outcome` takes the check's `expect` into account."""
 
     check: Check
-    side: str
+    side: RunSide
     outcome: Outcome
     run: CheckRun = field(default_factory=CheckRun)
     not_run: str = ""  # why the check did not run here; empty: the check ran
@@ -303,44 +306,45 @@ def _settle(run: Run, job: Job, stage: Stage) -> None:
 def run_side(
     job: Job,
     check: Check,
-    side: str,
+    side: RunSide,
     arguments: Sequence[str] = (),
     *,
     to_stderr: bool = False,
     launches: bool = False,
 ) -> TreeRun:
     """Run a check on a tree as `verify` does, or with pytest's arguments in this terminal."""
-    if side == PATCHED and not job.patch.files:
+    base = side is RunSide.BASE
+    if not (base or job.patch.files):
         name = job.patch.name
         why = f"no commits yet; contribbot edit {name}, commit there, and contribbot refresh {name}"
         return TreeRun(check, side, Outcome.SKIPPED, not_run=why)
-    tree = job.trees.base if side == BASE else job.trees.patched
-    on = RunSide.BASE if side == BASE else RunSide.PATCHED
-    shown = "always" if launches else "failure" if side == PATCHED else ""
+    tree = job.trees.base if base else job.trees.patched
     emulated = check if isinstance(check, EmulatedCheck) else None
     try:
         if missing := missing_emulated(job, emulated) if emulated else missing_for(job, check):
             return TreeRun(check, side, Outcome.SKIPPED, not_run=str(missing))
         sides = [tree] if arguments else job.trees.sides
         runner = emulated_runner(job, emulated, sides) if emulated else runner_of(check)
+        shown = "always" if launches else "" if base else "failure"
+        runner = replace(runner, display=("--no-header",), launches=shown)
         if not arguments:
-            runner = replace(runner, display=("--no-header",), launches=shown)
-            run = run_ahead(job, check, runner, on)
-            return TreeRun(check, side, judge_side(check, on, run).outcome, run)
+            run = CheckWork(job, runner).run_ahead(side)
+            return TreeRun(check, side, judge_side(check, side, run).outcome, run)
         place = runner.layout(job, check, tree)
     except UnavailableError as error:
         return TreeRun(check, side, Outcome.UNAVAILABLE, CheckRun(detail=str(error)))
     run = run_attached(
-        check, _words(check, job, arguments), place=place, env=runner.env, launches=shown,
-        threads=job.machine.cores, folder=job.fresh_folder(),
-        checks=job.patch.folder.resolve() / "checks", stdout=2 if to_stderr else None,
-    )  # fmt: skip
+        runner.process(place, threads=job.machine.cores, folder=job.fresh_folder()),
+        _words(check, job, arguments),
+        checks=job.patch.folder.resolve() / "checks",
+        stdout=2 if to_stderr else None,
+    )
     # The options -x and -k leave tests out on purpose.
     if run.kind is RunFailure.EMPTY and not run.skipped:
         return TreeRun(check, side, Outcome.SKIPPED, not_run=UNSELECTED)
     if run.kind is RunFailure.STOPPED and run.ran:
         run.kind, run.detail = None, ""
-    return TreeRun(check, side, judge_side(check, on, run).outcome, run)
+    return TreeRun(check, side, judge_side(check, side, run).outcome, run)
 
 
 def _words(check: Check, job: Job, arguments: Sequence[str]) -> list[str]:

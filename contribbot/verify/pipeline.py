@@ -67,8 +67,7 @@ from contribbot.verify.evidence import (
 )
 from contribbot.verify.job import Job, Slots, tree_shelf
 from contribbot.verify.runner_fault import Preflights, UnavailableError, absence, at_fault
-from contribbot.verify.stages.apply import ApplyStage
-from contribbot.verify.stages.base import Finding, Stage, Unit, unavailable
+from contribbot.verify.stages import Finding, Stage, Unit, unavailable
 from contribbot.verify.stages.bench import BenchStage
 from contribbot.verify.stages.build import BuildStage
 from contribbot.verify.stages.compile import CompileStage
@@ -76,8 +75,8 @@ from contribbot.verify.stages.emulate import EmulateStage
 from contribbot.verify.stages.hipify import HipifyStage
 from contribbot.verify.stages.numerics import NumericsStage
 from contribbot.verify.stages.reproduce import ReproduceStage
-from contribbot.verify.stages.source import SourceStage
 from contribbot.verify.stages.style import StyleStage
+from contribbot.verify.stages.trees import ApplyStage, SourceStage
 from contribbot.verify.verdict import is_at_fault, judge, open_targets, unavailable_here, unmet
 from contribbot.verify.warm import WarmProcesses
 

@@ -212,7 +212,7 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
     return None
 
 
-REPORT: Final = "report.jsonl"
+_REPORT: Final = "report.jsonl"
 #: pytest's options for output that goes to a log.
 DISPLAY: Final = ("-q", "--tb=native")
 #: The command that starts a check's process, with nothing of the tree on Python's path yet.
@@ -221,42 +221,95 @@ _CHECK_CHILD: Final = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class CheckProcess:
+    """The process that runs a check: the layout of a tree, the run's folder, and its settings."""
+
+    check: Check
+    place: RunLayout
+    env: Mapping[str, str]  # variables in addition to the check's
+    threads: int
+    folder: Path
+    launches: str = ""  # when to show launches of kernels: `always`, on `failure`, or never
+
+    @property
+    def scrub(self) -> Scrub:
+        """The replacement of this machine's folders in the output."""
+        return Scrub(self.place.tree, self.folder, *self.place.python, *self.place.tools)
+
+    @property
+    def stated(self) -> dict[str, str]:
+        """The variables that the check and its stage state."""
+        return {**self.check.env, **self.env}
+
+    def variables(self, *folders: str, **more: str) -> dict[str, str]:
+        """Return all environment variables; `folders`: what Python imports from at its start."""
+        path = os.pathsep.join(filter(None, [*folders, process.own_path()]))
+        more |= {"PYTHONPATH": path}
+        return child_environment(
+            self.place, self.stated, threads=self.threads, folder=self.folder, more=more
+        )
+
+    def command(self, *, attached: bool = False) -> list[str]:
+        """Write the orders for `pytest_plugin`, and return the command in front of pytest's."""
+        from contribbot.verify.pytest_plugin import Orders  # noqa: PLC0415  pytest takes a while
+
+        place, variables = self.place, {**self.stated, **self.place.env}
+        extension = variables.get("CONTRIBBOT_EXTENSION", "")
+        modules = write_modules(self.folder / "modules", place.modules) if place.modules else ""
+        tools = tuple(map(str, place.tools))
+        path = place.python_path.split(os.pathsep)
+        orders = Orders(
+            report=str(self.folder / _REPORT),
+            tree=str(place.tree),
+            python=tuple(name for name in path if name and name not in tools),
+            tools=tools,
+            reason=self.check.reason,
+            extension=str(Path(extension).parent) if extension else "",
+            code=str(place.code or ""),
+            device=variables.get("CONTRIBBOT_DEVICE", ""),
+            modules=str(modules),
+            numbers=LIMITS_VARIABLE in variables,
+            attached=attached,
+            launches=self.launches,
+        )
+        file = self.folder / "orders.json"
+        file.write_text(json.dumps(asdict(orders)), encoding="utf-8")
+        return [*_CHECK_CHILD, str(file)]
+
+    def result(self, done: process.Supervised) -> CheckRun:
+        """Return the result of the run from the report and the end of the process."""
+        report = self.folder / _REPORT
+        return read_report(report, done, limit=self.check.timeout, scrub=self.scrub)
+
+
 def run_check(
-    check: Check,
+    child: CheckProcess,
     support: Sequence[PatchFile],
     *,
-    place: RunLayout,
-    env: Mapping[str, str],
-    threads: int,
-    folder: Path,
     logs: Path,
     warm: WarmProcesses,
     display: Sequence[str] = DISPLAY,
-    launches: str = "",
 ) -> CheckRun:
     """Run a check on a tree; `display`: options of pytest that change only the output."""
-    checks = lay_out(folder, support)
+    check, place, scrub = child.check, child.place, child.scrub
+    checks = lay_out(child.folder, support)
     # An abort must not lose a GPU runtime's messages, which pytest would still hold.
     capture = [] if check.target in HOST_TARGETS else ["--capture=sys"]
-    argv = [*_options(folder, checks), *display, "--color=no", *capture, check.file]
-    stated = {**check.env, **env}
-    orders = _orders(check, place, stated, folder, attached=False, launches=launches)
+    argv = [*_options(child.folder, checks), *display, "--color=no", *capture, check.file]
     # The server of forks imports the pin's Triton, and nothing of a tree.
-    path = os.pathsep.join(filter(None, [*map(str, place.tools), process.own_path()]))
-    more = {"PYTHONPATH": path}
-    variables = child_environment(place, stated, threads=threads, folder=folder, more=more)
+    variables = child.variables(*map(str, place.tools))
     with warm.fork(variables, _shared_imports(check, support, place)) as fork:
         done = process.supervise(
-            [*CLIENT, str(fork.channel.fileno()), *_CHECK_CHILD, str(orders), *argv],
+            [*CLIENT, str(fork.channel.fileno()), *child.command(), *argv],
             cwd=checks,
             timeout=check.timeout,
             env=variables,
-            sandbox=None if process.no_sandbox() else folder,
+            sandbox=None if process.no_sandbox() else child.folder,
             pass_fds=(fork.channel.fileno(),),
         )
         fork.end()
-    scrub = Scrub(place.tree, folder, *place.python, *place.tools)
-    run = read_report(folder / REPORT, done, limit=check.timeout, scrub=scrub)
+    run = child.result(done)
     run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
     run.suspicion = _suspicion(run, text)
@@ -315,45 +368,28 @@ def _own_imports(file: str, support: Sequence[PatchFile]) -> tuple[str, ...]:
 
 
 def run_attached(
-    check: Check,
-    words: Sequence[str],
-    *,
-    place: RunLayout,
-    env: Mapping[str, str],
-    threads: int,
-    folder: Path,
-    checks: Path,
-    stdout: int | None,
-    launches: str,
+    child: CheckProcess, words: Sequence[str], *, checks: Path, stdout: int | None
 ) -> CheckRun:
     """Run a check on a tree in this terminal, with pytest's arguments."""
-    lay_out(folder, ())
-    stated = {**check.env, **env}
-    more = {
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(checks), process.own_path()])),
-        **{name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ},
-    }
-    orders = _orders(check, place, stated, folder, attached=True, launches=launches)
+    lay_out(child.folder, ())
+    shown = {name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ}
+    command = child.command(attached=True)
     started = time.monotonic()
     status = process.attached(
-        [*_CHECK_CHILD, str(orders), *_options(folder, checks), "--no-header", *words],
+        [*command, *_options(child.folder, checks), "--no-header", *words],
         cwd=checks,
-        env=child_environment(place, stated, threads=threads, folder=folder, more=more),
-        sandbox=None if process.no_sandbox() else folder,
+        env=child.variables(str(checks), **shown),
+        sandbox=None if process.no_sandbox() else child.folder,
         stdout=stdout,
     )
-    done = process.Supervised(
-        returncode=status, timed_out=False, flooded=False, starved=False, output=b"",
-        seconds=time.monotonic() - started,
-    )  # fmt: skip
-    scrub = Scrub(place.tree, folder, *place.python, *place.tools)
-    run = read_report(folder / REPORT, done, limit=check.timeout, scrub=scrub)
+    seconds = time.monotonic() - started
+    ended = {"timed_out": False, "flooded": False, "starved": False}
+    run = child.result(process.Supervised(status, output=b"", seconds=seconds, **ended))
     if run.kind is RunFailure.STOPPED and status == _INTERRUPTED:
         raise KeyboardInterrupt
     if status == _USAGE:
-        raise UsageError(
-            "pytest does not take these arguments, as it says above", hint="see pytest --help"
-        )
+        why = "pytest does not take these arguments, as it says above"
+        raise UsageError(why, hint="see pytest --help")
     return run
 
 
@@ -366,43 +402,6 @@ def _options(folder: Path, checks: Path) -> list[str]:
         # A failed assertion in a thread fails the test.
         "-W", "error::pytest.PytestUnhandledThreadExceptionWarning",
     ]  # fmt: skip
-
-
-def _orders(
-    check: Check,
-    place: RunLayout,
-    stated: Mapping[str, str],
-    folder: Path,
-    *,
-    attached: bool,
-    launches: str,
-) -> Path:
-    """Write the orders for a check's process, and return the file."""
-    from contribbot.verify.pytest_plugin import Orders  # noqa: PLC0415  pytest takes a while
-
-    variables = {**stated, **place.env}
-    extension = variables.get("CONTRIBBOT_EXTENSION", "")
-    modules = write_modules(folder / "modules", place.modules) if place.modules else ""
-    tools = tuple(map(str, place.tools))
-    orders = Orders(
-        report=str(folder / REPORT),
-        tree=str(place.tree),
-        python=tuple(
-            name for name in place.python_path.split(os.pathsep) if name and name not in tools
-        ),
-        tools=tools,
-        reason=check.reason,
-        extension=str(Path(extension).parent) if extension else "",
-        code=str(place.code or ""),
-        device=variables.get("CONTRIBBOT_DEVICE", ""),
-        modules=str(modules),
-        numbers=LIMITS_VARIABLE in variables,
-        attached=attached,
-        launches=launches,
-    )
-    file = folder / "orders.json"
-    file.write_text(json.dumps(asdict(orders)), encoding="utf-8")
-    return file
 
 
 def lay_out(folder: Path, support: Sequence[PatchFile]) -> Path:

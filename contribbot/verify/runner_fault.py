@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from contribbot import process
 from contribbot.machine import absent_gpu
 from contribbot.model.evidence import ON_HARDWARE, Machine, StageResult
 from contribbot.model.failure import RunFailure, sign_in
 from contribbot.model.record import PreflightRecord, RunnerFault
+
+if TYPE_CHECKING:
+    import torch
 
 _QUOTED: Final = 300
 
@@ -100,7 +104,7 @@ def fly(
         return Preflight(None, absent)
     here = {"HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": process.own_path()}
     done = process.supervise(
-        [sys.executable, "-B", "-m", "contribbot.verify.gpu_selftest", device, target],
+        [sys.executable, "-B", "-m", "contribbot.verify.runner_fault", device, target],
         cwd=folder,
         env=process.clean_environment(here),
         timeout=timeout,
@@ -197,3 +201,99 @@ def _taken(before: Preflight, now: Preflight) -> RunnerFault | None:
     gib = 2**30
     said = f"{free / gib:.1f} GiB are free with nothing running, {freed / gib:.1f} before"
     return runner_fault(RunFailure.NO_MEMORY, said)
+
+
+# The program below is the known-good kernel, which `fly` starts as a process of its own.
+
+#: The number of integers that are written to the device and read back: 32 MiB.
+_NUMBERS = 8 * 2**20
+#: The number of rows and columns of the matrices. Their integers are smaller than 16, so that sums
+#: (at most 512 * 225) are exact in any order of summation, and in TF32.
+_SIDE = 512
+_ENTRIES = 16
+_VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+
+
+def _say(**facts: object) -> None:
+    """Write some facts as one line of the report."""
+    print(json.dumps(facts), flush=True)  # noqa: T201  contribbot reads the lines
+
+
+def _fail(kind: RunFailure, said: str) -> NoReturn:
+    """Report a fault, and end the process."""
+    _say(fault=kind, said=said)
+    sys.exit(1)
+
+
+def _chosen(target: str) -> tuple[torch.device, dict[str, object]]:
+    """Return torch's first GPU, and its description; fail if the GPU is not of the target."""
+    import torch  # noqa: PLC0415  the import takes seconds, and is reported first
+
+    this = f"torch {torch.__version__}"
+    if torch.version.cuda is None and torch.version.hip is None:
+        _fail(RunFailure.NOT_VISIBLE, f"{this} is a build for processors alone")
+    if not torch.cuda.is_available():
+        # torch.cuda.init raises the driver's reason, which is_available hides.
+        try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no type for it
+        except (RuntimeError, AssertionError) as error:
+            sys.stderr.write(f"{error}\n")
+        values = ((name, os.environ.get(name, "0").strip()) for name in _VISIBLE)
+        hidden = (
+            f": {name} is {value or 'empty'}" for name, value in values if value in {"", "-1"}
+        )
+        _fail(RunFailure.NOT_VISIBLE, f"{this} sees no GPU{next(hidden, '')}")
+    properties = torch.cuda.get_device_properties(0)
+    arch = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
+    if torch.version.hip is None:
+        arch = f"sm_{properties.major}{properties.minor}"
+    if target not in {"cuda", arch}:
+        name = f"{'CUDA' if torch.version.hip is None else 'HIP'}_VISIBLE_DEVICES"
+        said = f"{this} sees {arch} first, not {target}: {name} can name another"
+        _fail(RunFailure.NOT_VISIBLE, said)
+    devices = torch.cuda.device_count()
+    return torch.device("cuda", 0), {"device": properties.name, "arch": arch, "devices": devices}
+
+
+def _work(device: torch.device) -> None:
+    """Copy memory, add and multiply on the device, and compare with the processor's results."""
+    import torch  # noqa: PLC0415  as in _chosen
+
+    _say(step="memory")
+    numbers = torch.arange(_NUMBERS, dtype=torch.int32)
+    copied = numbers.to(device)
+    if not torch.equal(copied.clone().cpu(), numbers):
+        _fail(RunFailure.PREFLIGHT, "memory that was written to the device reads back otherwise")
+    _say(step="add")
+    if not torch.equal((copied + copied).cpu(), numbers + numbers):
+        _fail(RunFailure.PREFLIGHT, "a sum on the device is not the processor's")
+    _say(step="multiply")
+    generator = torch.Generator().manual_seed(1)
+    left, right = (
+        torch.randint(_ENTRIES, (_SIDE, _SIDE), generator=generator).float() for _ in range(2)
+    )
+    if not torch.equal((left.to(device) @ right.to(device)).cpu(), left @ right):
+        _fail(RunFailure.PREFLIGHT, "a product of matrices on the device is not the processor's")
+
+
+def self_test(kind: str, target: str) -> None:
+    """Run the steps of the self-test, and report each step before it begins."""
+    process.guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
+    _say(step="import")
+    import torch  # noqa: PLC0415  after the report of the step
+
+    runtime = f"HIP {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
+    _say(step="look", torch=torch.__version__, runtime=runtime if kind == "cuda" else "")
+    device, facts = torch.device("cpu"), dict[str, object](device="cpu", arch="")
+    if kind == "cuda":
+        device, facts = _chosen(target)
+    _say(**facts)
+    _work(device)
+    if kind == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        _say(memory_free=free, memory_total=total)
+    _say(step="end")
+
+
+if __name__ == "__main__":
+    self_test(*sys.argv[1:])

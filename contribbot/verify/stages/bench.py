@@ -13,18 +13,16 @@ from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import BenchSide, arguments, measure
 from contribbot.bench.verdict import BenchResult, Claim, case_record, conclude
 from contribbot.machine import installed_digest
-from contribbot.machine.doctor import missing_here
 from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, BenchStageResult, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.patch import digest_of
 from contribbot.model.record import BenchDetails, OutputLog, RunnerFault
 from contribbot.verify.job import Job
-from contribbot.verify.placement import overlay_note, place, unplaceable
 from contribbot.verify.pytest_run import TAIL, Scrub, child_environment, lay_out
 from contribbot.verify.runner_fault import runner_fault, signed
-from contribbot.verify.stages.base import Finding, Inputs, Stage, Unit
-from contribbot.verify.stages.reproduce import place_inputs
+from contribbot.verify.stages import Finding, Inputs, Stage, Unit
+from contribbot.verify.stages.reproduce import missing_for, overlay_note, place, place_inputs
 
 #: The largest number of bytes that are read of a side's output.
 _OUTPUT: Final = 16 * 2**20
@@ -62,8 +60,8 @@ def _unit(job: Job, entry: Bench) -> Unit:
         # A bench has the whole machine, whatever the number of parallel checks.
         "threads": _threads(job, entry),
     }
-    missing = str(missing_here(job.machine, entry) or unplaceable(job, entry))
-    return Unit(entry.target, inputs, partial(_run, job, entry), entry.name, missing)
+    work = partial(_run, job, entry)
+    return Unit(entry.target, inputs, work, entry.name, missing_for(job, entry))
 
 
 def _threads(job: Job, entry: Bench) -> int:
@@ -98,9 +96,7 @@ def _run(job: Job, entry: Bench) -> Finding:
     if meddled := job.altered(job.trees.base) or job.altered(job.trees.patched):
         outcome, reason, lasting = Outcome.FAILED, f"wrote into the tree: {meddled}", False
         fault = None
-    overlay = job.overlays.known(job.trees.patched)
-    over = overlay.release if overlay else ""
-    note = overlay_note(over, job.patch.pin)
+    note = overlay_note(job.overlay.release, job.patch.pin)
     details = BenchDetails(
         file=entry.file,
         at_least=entry.at_least,
@@ -109,8 +105,8 @@ def _run(job: Job, entry: Bench) -> Finding:
         accelerator={**process.accelerator_environment()},
         too_noisy=result.too_noisy,
         proof=outcome is Outcome.PASSED and claim.at_least > 1 and result.results == "alike",
-        over=over,
-        merged=overlay.merged if overlay else (),
+        over=job.overlay.release,
+        merged=job.overlay.merged,
         cases=tuple(
             record.model_copy(update={"text": patched.scrub(base.scrub(record.text))})
             for record in map(case_record, result.cases)

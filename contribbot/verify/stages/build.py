@@ -38,8 +38,7 @@ from contribbot.model.pin import PLACEHOLDERS, BuildRecipe
 from contribbot.model.record import BuildDetails, BuildRecord, step_failures
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import TAIL, Scrub
-from contribbot.verify.stages import hipify
-from contribbot.verify.stages.base import (
+from contribbot.verify.stages import (
     Finding,
     Inputs,
     Probe,
@@ -47,6 +46,7 @@ from contribbot.verify.stages.base import (
     TreeAnswer,
     Unit,
     answer,
+    hipify,
     is_red,
 )
 

@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import Final
 
 from contribbot import process
-from contribbot.compile.cache import Compiled, kernel_shelf, open_kernels
+from contribbot.compile.cache import kernel_shelf, open_kernels
 from contribbot.compile.listing import title_of
 from contribbot.compile.toolchain import Lack, Toolchain, hip_toolchain
 from contribbot.compile.triton import bring_triton, triton_name
@@ -25,19 +25,12 @@ from contribbot.model.lifecycle import Says
 from contribbot.model.patch import Patch, PatchSpec, digest_of
 from contribbot.model.record import CheckDetails, CodeRecord, EmulateDetails, NumericsDetails
 from contribbot.verify.job import Job, RunLayout
-from contribbot.verify.placement import place
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import UnavailableError, runner_fault
-from contribbot.verify.stages.base import Inputs, Probe, Stage, TreeAnswer, Unit, is_red
-from contribbot.verify.stages.compile import (
-    CompiledSide,
-    compile_side,
-    inputs_of,
-    missing_for,
-    toolchain_of,
-)
+from contribbot.verify.stages import Inputs, Probe, Stage, TreeAnswer, Unit, is_red
+from contribbot.verify.stages.compile import CompiledSide, CompileWork, toolchain_of
 from contribbot.verify.stages.numerics import runner_of
-from contribbot.verify.stages.reproduce import TREES, CheckRunner, ask_run, check_inputs, judged
+from contribbot.verify.stages.reproduce import TREES, CheckRunner, CheckWork, check_inputs, place
 from contribbot.verify.verdict import Cause, Judgement
 
 _UNCHANGED: Final = (
@@ -77,32 +70,27 @@ def _ask(check: EmulatedCheck, job: Job, tree: str) -> TreeAnswer:
     """Return the answer of a check with the kernels of one tree."""
     if missing := missing_emulated(job, check):
         return TreeAnswer(Says.CANNOT, str(missing))
-    return ask_run(check, emulated_runner(job, check, [tree]), job)
+    return CheckWork(job, emulated_runner(job, check, [tree])).answer()
 
 
 def _unit(job: Job, check: EmulatedCheck) -> Unit:
     code = _code_of(job.patch.spec, check)
-    target, missing = f"{EMULATED}{check.emulated}", str(missing_emulated(job, check) or "")
-    make = cache(partial(Codes.of, job, check, job.trees.sides))
+    runner = cache(partial(emulated_runner, job, check, job.trees.sides))
     run = check_inputs(job, check, {}) | {"checks": digest_of(job.patch.support)}
-    if code is None:
-        return Unit(
-            target,
-            run | _tools(job, check),
-            lambda: judged(job, check, emulated_runner(job, check, job.trees.sides)),
-            check.name,
-            missing,
-        )
-    return Unit(
-        target=target,
-        inputs={**run, "code": inputs_of(job, code, hip_toolchain(check.emulated))},
-        work=lambda: judged(job, check, make().runner),
+    unit = Unit(
+        target=f"{EMULATED}{check.emulated}",
+        inputs=run | _tools(job, check),
+        work=lambda: CheckWork(job, runner()).finding(),
         label=check.name,
-        missing=missing,
-        product=lambda: {
-            **{name: value for name, value in run.items() if name not in TREES},
-            "code": [*make().digests],
-        },
+        missing=str(missing_emulated(job, check) or ""),
+    )
+    if code is None:
+        return unit
+    without_trees = {name: value for name, value in run.items() if name not in TREES}
+    return replace(
+        unit,
+        inputs={**run, "code": CompileWork(job, code, check.emulated).inputs()},
+        product=lambda: {**without_trees, **runner().inputs},
     )
 
 
@@ -121,23 +109,25 @@ def _code_of(spec: PatchSpec, check: EmulatedCheck) -> Compile | None:
 
 def missing_emulated(job: Job, check: EmulatedCheck) -> Lack | None:
     """Return what this machine lacks for a check; None: the machine lacks nothing."""
-    code, using = _code_of(job.patch.spec, check), hip_toolchain(check.emulated)
-    if code is None:
-        return missing_emulator() or missing_device(job.patch.upstream, using)
-    return missing_emulator() or missing_for(job, code, using, listing=False)
+    if lack := missing_emulator():
+        return lack
+    if code := _code_of(job.patch.spec, check):
+        return CompileWork(job, code, check.emulated).missing(listing=False)
+    return missing_device(job.patch.upstream, hip_toolchain(check.emulated))
 
 
 def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> CheckRunner:
     """Return the runner of an emulated check; the check's code, if any, is compiled first."""
-    if check.compile:
-        return Codes.of(job, check, trees).runner
-    runner, version = runner_of(check), job.patch.triton_for(check)
+    runner, code = runner_of(check), _code_of(job.patch.spec, check)
+    runner = replace(runner, env={**runner.env, **_kernels(job)}, note=NOT_A_GPU)
+    if code is not None:
+        return Codes.of(CompileWork(job, code, check.emulated), trees).runner(runner)
+    triton = triton_name(job.patch.triton_for(check))
     return replace(
         runner,
-        env={**runner.env, **_kernels(job), "CONTRIBBOT_DEVICE": check.emulated},
+        env={**runner.env, "CONTRIBBOT_DEVICE": check.emulated},
         layout=_place_with_triton,
-        details=lambda *seen: _emulated(runner, *seen, triton=triton_name(version)),
-        note=NOT_A_GPU,
+        details=partial(_emulated, runner, triton=triton),
         inputs=_tools(job, check),
     )
 
@@ -184,50 +174,34 @@ def _emulated(
 
 @dataclass(frozen=True)
 class Codes:
-    """The compiled code of some trees for one check."""
+    """The compiled code of some trees for one emulated check."""
 
-    job: Job
-    check: EmulatedCheck
-    entry: Compile
+    work: CompileWork
     sides: Mapping[str, CompiledSide]  # by the id of the tree
 
     @classmethod
-    def of(cls, job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Codes:
-        """Compile the check's code for some trees; not to be called in a thread of `children`."""
-        entry, using = _code_of(job.patch.spec, check), hip_toolchain(check.emulated)
-        assert entry is not None  # noqa: S101  callers have checked `compile`
-        make = partial(compile_side, job, entry, check.emulated, using, loaded=True)
-        futures = {tree: job.children.submit(make, tree) for tree in trees}
-        sides = {tree: future.result() for tree, future in futures.items()}
-        codes = cls(job, check, entry, sides)
-        for result in codes.results:
-            if lack := result.missing or result.crashed:
-                why = f"compile {entry.name}: {lack}"
-                starved = runner_fault(RunFailure.NO_MEMORY, why) if result.starved else None
-                raise UnavailableError(why, starved)
-        return codes
+    def of(cls, work: CompileWork, trees: Sequence[str]) -> Codes:
+        """Compile the code for some trees; not to be called in a thread of `children`."""
+        sides = work.job.parallel(partial(work.side, loaded=True), *trees)
+        for side in sides:
+            if lack := side.result.missing or side.result.crashed:
+                why = f"compile {work.entry.name}: {lack}"
+                starved = side.result.starved
+                fault = runner_fault(RunFailure.NO_MEMORY, why) if starved else None
+                raise UnavailableError(why, fault)
+        return cls(work, dict(zip(trees, sides, strict=True)))
 
-    @property
-    def results(self) -> list[Compiled]:
-        """The result of the compile from each tree."""
-        return [side.result for side in self.sides.values()]
-
-    @property
-    def runner(self) -> CheckRunner:
-        """The runner of the check with the compiled code."""
-        runner, using = runner_of(self.check), hip_toolchain(self.check.emulated)
+    def runner(self, runner: CheckRunner) -> CheckRunner:
+        """Return the runner of the check with the compiled code."""
+        toolchain = self.work.toolchain(side.result for side in self.sides.values())
         code = CodeRecord(
-            entry=self.entry.name,
-            toolchain=toolchain_of(self.job.patch, self.entry, using, self.results),
-            sha256=tuple(self.digests),
+            entry=self.work.entry.name, toolchain=toolchain, sha256=tuple(self.digests)
         )
         return replace(
             runner,
-            env={**runner.env, **_kernels(self.job)},
             layout=self._layout,
-            details=lambda *seen: _emulated(runner, *seen, code=code),
+            details=partial(_emulated, runner, code=code),
             settle=self._settle,
-            note=NOT_A_GPU,
             inputs={"code": [*self.digests]},
         )
 
@@ -261,7 +235,8 @@ class Codes:
         from contribbot.verify.emulated_kernels import CompiledCode  # noqa: PLC0415  numpy takes a while
 
         side, folder = self.sides[tree], job.fresh_folder()
-        code = CompiledCode(target=self.check.emulated, shared=side.shared, error=side.result.error)
+        target, error = self.work.target, side.result.error
+        code = CompiledCode(target=target, shared=side.shared, error=error)
         (folder / "code.o").write_bytes(side.content)
         (folder / "code.json").write_text(code.model_dump_json(), encoding="utf-8")
         return RunLayout(tree=folder, python=(), env={}, code=folder)

@@ -24,7 +24,7 @@ from contribbot.model.pin import HipifyRecipe
 from contribbot.model.record import HipifyDetails
 from contribbot.verify.job import Hipified, Job
 from contribbot.verify.pytest_run import TAIL, Scrub
-from contribbot.verify.stages.base import (
+from contribbot.verify.stages import (
     Finding,
     Inputs,
     Probe,

@@ -25,8 +25,8 @@ from contribbot.model.record import (
 )
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import CheckRun
-from contribbot.verify.stages.base import Probe, Stage, Unit, is_red
-from contribbot.verify.stages.reproduce import CheckRunner, check_probe, check_unit
+from contribbot.verify.stages import Probe, Stage, Unit, is_red
+from contribbot.verify.stages.reproduce import CheckRunner, CheckWork, check_probe
 from contribbot.verify.verdict import Cause, Judgement, RunSide, judge_sides
 
 #: The largest number of a tree's cells in a record: the worst cells; totals count all cells.
@@ -43,18 +43,18 @@ class NumericsStage(Stage):
 
     def units(self, job: Job) -> list[Unit]:
         """Return one unit for each `[[numerics]]`."""
-        return [check_unit(job, entry, runner_of(entry)) for entry in job.patch.spec.numerics]
+        return [CheckWork(job, runner_of(entry)).unit() for entry in job.patch.spec.numerics]
 
     def probes(self, patch: Patch) -> Iterable[Probe]:
         """Return one probe for each fail-to-pass `[[numerics]]`."""
         red = filter(is_red, patch.spec.numerics)
-        return [check_probe("numerics", entry, runner_of(entry)) for entry in red]
+        return [check_probe("numerics", runner_of(entry)) for entry in red]
 
 
 def runner_of(entry: Check) -> CheckRunner:
     """Return the runner of a check; a numerics check has limits and is judged by its cells."""
     if not isinstance(entry, ErrorCheck):
-        return CheckRunner()
+        return CheckRunner(entry)
     limits = entry.model_dump(include={"fudge", "floor"})
 
     def add(details: CheckDetails, base: CheckRun, patched: CheckRun) -> NumericsDetails:
@@ -72,6 +72,7 @@ def runner_of(entry: Check) -> CheckRunner:
         return NumericsDetails(**dict(details), numerics=judged)
 
     return CheckRunner(
+        entry,
         judge=lambda _check, base, patched: judge_cells(entry, base, patched),
         vacuous=lambda run: not_shown(entry, run.cells),
         env={LIMITS_VARIABLE: json.dumps(limits)},

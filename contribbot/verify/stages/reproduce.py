@@ -2,28 +2,32 @@
 
 The order for one check:
 
-1. `check_unit` makes the unit of work for the pipeline, whose work is `judged`.
-2. `judged` calls `run_both`, and turns the judgement and the runs into a finding.
-3. `run_both` takes the accelerator (`_place_for`) and runs both trees (`_Places`). In the mapping
+1. `CheckWork.unit` makes the unit of work for the pipeline, whose work is `CheckWork.finding`.
+2. `CheckWork.judgement` takes the accelerator (`_accelerator`) and runs both trees. In the mapping
    of runs by side, an empty list under `WITHOUT_CHANGE` means that a statement differs and that no
    run without the change has been made yet.
-4. `decide` of `verdict.py` names the side to run next, or gives the judgement.
-5. `reason_of` writes the judgement as a line for people.
+3. `decide` of `verdict.py` names the side to run next, or gives the judgement.
+4. `CheckWork.finding` turns the judgement and the runs into a finding for the record, and
+   `reason_of` writes the judgement as a line for people.
 
-A patch that only reproduces a bug has no patched tree: `run_both` runs the base twice, and stores
-the second run under `PATCHED`.
+A patch that only reproduces a bug has no patched tree: the base runs twice, and the second run is
+stored under `PATCHED`.
 
-`check_probe` asks a fail-to-pass check about a release, and `run_ahead` runs one side for the
-command `check`, whose run `verify` uses once instead of its own first run.
+`check_probe` asks a fail-to-pass check about a release, and `CheckWork.run_ahead` runs one side for
+the command `check`, whose run `verify` uses once instead of its own first run. `place` and the
+functions below it put a tree's files where a run finds them: in the tree, a build or an overlay.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
+import importlib.util
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -32,6 +36,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from contribbot import process
 from contribbot.compile.cache import json_digest
 from contribbot.files import tool_digest, write_atomically
+from contribbot.git.patch_format import Change, changes, renames
+from contribbot.git.repository import Store
 from contribbot.machine import (
     Packages,
     imported_packages,
@@ -47,16 +53,16 @@ from contribbot.model.evidence import HOST_TARGETS, Outcome, PatchFault, Reprodu
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
 from contribbot.model.patch import Patch, digest_of
+from contribbot.model.pin import Pin
 from contribbot.model.record import CheckDetails, PreflightRecord, RepeatRecord
-from contribbot.verify.job import Job, RunLayout
-from contribbot.verify.placement import overlay_note, place, place_without_change, unplaceable
-from contribbot.verify.pytest_run import DISPLAY, CheckRun, blamed, run_check
+from contribbot.verify.job import Job, Overlay, RunLayout
+from contribbot.verify.pytest_run import DISPLAY, CheckProcess, CheckRun, blamed, run_check
+from contribbot.verify.runner_fault import UnavailableError
+from contribbot.verify.stages import Finding, Inputs, Probe, Stage, TreeAnswer, Unit, is_red
 from contribbot.verify.stages import build as builds
-from contribbot.verify.stages.base import Finding, Inputs, Probe, Stage, TreeAnswer, Unit, is_red
 from contribbot.verify.verdict import (
     Cause,
     Judgement,
-    Runs,
     RunSide,
     decide,
     judge_base,
@@ -64,6 +70,7 @@ from contribbot.verify.verdict import (
     judge_sides,
     sentence,
 )
+from contribbot.verify.without_change import without_change
 
 _UNPROVED: Final = "nothing is stated that could prove it: write a check and state it in patch.toml"
 _WITH_TESTS: Final = "with the patch's own tests laid over it"
@@ -82,10 +89,146 @@ class Placement(Protocol):
         """Put a tree in place, and return the layout in which a check runs."""
 
 
+# Where a run finds a tree's files.
+
+
+def place(job: Job, what: Check | Bench, tree: str, *, copy: bool = False) -> RunLayout:
+    """Put a tree in place for a check or bench, and return the layout; `copy`: at another path."""
+    folder = job.exported(tree, copy=copy)
+    roots = tuple(folder / root for root in job.patch.upstream.python_roots)
+    env = builds.product(job, what.build, what.target, tree) if what.build else {}
+    # An overlay replaces the tree, which lacks the compiled modules.
+    laid = job.patch.upstream.overlay
+    over = functools.partial(_lay_over, job, tree)
+    python = (job.overlays.get(f"{tree}{copy or ''}", over).folder,) if laid else roots
+    # Code may read the version of the tree's package, which is not installed.
+    version = {"CONTRIBBOT_VERSION": job.patch.pin.tag.removeprefix("v")}
+    return RunLayout(tree=folder, python=python, env={**env, **version})
+
+
+def place_without_change(
+    job: Job, what: Check | Bench, base: RunLayout, patched: RunLayout
+) -> RunLayout | None:
+    """Return the patched layout with the base's statements; None: no code or build differs."""
+    builds_differ = bool(what.build) and builds.differ(job, what.build, what.target)
+    env = builds.product(job, what.build, what.target, job.trees.base) if what.build else {}
+    former = {new: old for old, new in renames(job.store, *job.trees.sides).items()}
+    modules = {}
+    for change in job.changes():
+        path, plain = change.path, change.mode.startswith("100") or change.status == "D"
+        if not (plain and path.endswith(".py")) or job.patch.upstream.is_test(path):
+            continue
+        before, after = _imported(job, base, former.get(path, path)), _imported(job, patched, path)
+        make = functools.partial(_module, job, path, before, after)
+        if (module := job.modules.get(str(after), make)) is not None:
+            modules[after] = module
+    if not modules and not builds_differ:
+        return None
+    return replace(patched, env={**patched.env, **env}, modules=modules)
+
+
+def _module(job: Job, path: str, base: Path, patched: Path) -> ast.Module | None:
+    """Return a file's module without the change; None: no statement differs."""
+
+    def is_read(name: str) -> bool:
+        at = ("-e", name, job.trees.patched, "--", "*.py")
+        found = job.store.git("grep", "-lwF", *at, accept=(0, 1)).stdout.decode().splitlines()
+        files = {row.partition(":")[2] for row in found} - {path}
+        return not all(map(job.patch.upstream.is_test, files))
+
+    before = base.read_bytes() if base.is_file() else b""
+    return without_change(before, patched.read_bytes() if patched.is_file() else None, is_read)
+
+
+def _imported(job: Job, layout: RunLayout, path: str) -> Path:
+    """Return the path at which Python finds a tree's file: in a build, an overlay or the tree.
+
+    For a missing file: the last path at which Python would look.
+    """
+    file = layout.tree / path
+    roots = (layout.tree / root for root in job.patch.upstream.python_roots)
+    below = [file.relative_to(root) for root in roots if file.is_relative_to(root)]
+    searched = [Path(folder) for folder in layout.python_path.split(os.pathsep)]
+    places = [folder / part for part in below for folder in searched]
+    return next(filter(Path.is_file, places), (file, *places)[-1])
+
+
+def overlay_note(over: str, pin: Pin) -> str:
+    """Return a remark on installed releases that differ from the pin's; empty: no such release."""
+    return ", ".join(
+        f"over {release}, not the pin's"
+        for release in filter(None, over.split(", "))
+        # A local label, such as `+cpu` or `+rocm6.4`, names a build of the release.
+        if release.rpartition(" ")[2].partition("+")[0] != pin.tag.removeprefix("v")
+    )
+
+
+def _lay_over(job: Job, tree: str) -> Overlay:
+    """Make the overlay of one tree over the installed packages, and return the overlay."""
+    packages, trees, folder = job.patch.upstream.overlay, job.trees, job.fresh_folder()
+    of_each = {
+        side: {change.path: change for change in changes(job.store, trees.pin_commit, side)}
+        for side in (trees.base, trees.patched, tree)
+    }
+    touched = {path for side in of_each.values() for path in side}
+    merged = []
+    for package in packages:
+        root = _installed(package)
+        assert root is not None  # noqa: S101  the callers have asked `missing_for`
+        inside = {path for path in touched if path.startswith(f"{package}/")}
+        _link(root, folder / package, package, inside)
+        for path in sorted(inside):
+            change, installed = of_each[tree].get(path), root.parent / path
+            if _write(job.store, installed, folder / path, f"{trees.pin_commit}:{path}", change):
+                merged.append(path)
+    return Overlay(folder, release_of(packages), tuple(merged))
+
+
+def _installed(package: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _link(installed: Path, folder: Path, prefix: str, touched: set[str]) -> None:
+    """Link a package's entries into a folder; make real folders on the way to touched files."""
+    folder.mkdir(parents=True)
+    on_the_way = {path.removeprefix(f"{prefix}/").partition("/")[0] for path in touched}
+    for entry in installed.iterdir():
+        name = f"{prefix}/{entry.name}"
+        if entry.name not in on_the_way:
+            (folder / entry.name).symlink_to(entry)
+        elif entry.is_dir():
+            below = {path for path in touched if path.startswith(f"{name}/")}
+            _link(entry, folder / entry.name, name, below)
+
+
+def _write(store: Store, installed: Path, target: Path, pinned: str, change: Change | None) -> bool:
+    """Write the tree's version of a touched file; return whether a merge was necessary."""
+    original = store.file(pinned)
+    there = installed.read_bytes() if installed.is_file() else None
+    content = there if change is None else store.file(change.blob)
+    foreign = there != original and change is not None
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if foreign:
+        path = pinned.partition(":")[2]
+        if there is None or original is None or content is None:
+            raise UnavailableError(f"{path}: the installed package and the pin do not both have it")
+        content = store.merge_file((there, original, content), scratch=target.parent)
+        if content is None:
+            why = f"{path}: the installed file is not the pin's, and the change conflicts"
+            raise UnavailableError(why)
+    if content is not None:
+        target.write_bytes(content)
+    return foreign and content is not None
+
+
 @dataclass(frozen=True)
 class CheckRunner:
-    """The functions and settings with which a stage runs and judges its checks."""
+    """A check, with the functions and settings by which its stage runs and judges the check."""
 
+    check: Check
     #: Judges a check by its runs on the base and on the patched tree.
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides
     #: Judges a run in which all tests passed but show nothing; None: the tests show something.
@@ -103,6 +246,10 @@ class CheckRunner:
     display: Sequence[str] = DISPLAY  # pytest's options for the output
     launches: str = ""  # when to show launches of kernels: `always`, on `failure`, or never
 
+    def process(self, place: RunLayout, *, threads: int, folder: Path) -> CheckProcess:
+        """Return the process that runs the check on a tree."""
+        return CheckProcess(self.check, place, self.env, threads, folder, self.launches)
+
 
 class ReproduceStage(Stage):
     """Runs each check with pytest in a separate process, once for each tree."""
@@ -111,66 +258,32 @@ class ReproduceStage(Stage):
 
     def units(self, job: Job) -> list[Unit]:
         """Return one unit for each check; for a patch without proof, one skipped unit."""
-        if job.patch.spec.unproved:
-            missing = functools.partial(
-                Finding,
-                Outcome.SKIPPED,
-                _UNPROVED,
-                lasting=False,
-                patch_fault=PatchFault.UNFINISHED,
-            )
-            return [Unit("any", None, missing)]
-        return [check_unit(job, check, CheckRunner()) for check in job.patch.spec.checks]
+        if not job.patch.spec.unproved:
+            return [CheckWork(job, CheckRunner(check)).unit() for check in job.patch.spec.checks]
+        fault = PatchFault.UNFINISHED
+        finding = Finding(Outcome.SKIPPED, _UNPROVED, lasting=False, patch_fault=fault)
+        return [Unit("any", None, lambda: finding)]
 
     def probes(self, patch: Patch) -> Iterable[Probe]:
         """Return one probe for each fail-to-pass check."""
-        return [
-            check_probe("check", check, CheckRunner())
-            for check in filter(is_red, patch.spec.checks)
-        ]
+        red = filter(is_red, patch.spec.checks)
+        return [check_probe("check", CheckRunner(check)) for check in red]
 
 
-def check_unit(job: Job, check: Check, runner: CheckRunner) -> Unit:
-    """Return the unit of work for a check."""
-    return Unit(
-        target=check.target,
-        inputs=check_inputs(job, check, runner.env),
-        work=lambda: judged(job, check, runner),
-        label=check.name,
-        missing=missing_for(job, check),
-        limit=check.timeout,
-    )
-
-
-def missing_for(job: Job, check: Check) -> str:
-    """Return what this machine lacks for a check, in words; empty: the machine lacks nothing."""
-    return str(missing_here(job.machine, check) or unplaceable(job, check))
-
-
-def check_inputs(job: Job, check: Check, env: Mapping[str, str]) -> Inputs:
-    """Return the inputs on which the outcome of a check depends."""
-    return {
-        "check": check.model_dump_json(),
-        "checks": digest_of(job.patch.files_for(check)),
-        "env": {**env},
-        "sandbox": process.no_sandbox(),
-        **place_inputs(job, check),
-    }
-
-
-def check_probe(what: str, check: Check, runner: CheckRunner) -> Probe:
+def check_probe(what: str, runner: CheckRunner) -> Probe:
     """Return the probe that asks a fail-to-pass check about one tree."""
+    check = runner.check
     tools: Inputs = {
         "modules": {} if absent_modules(check) else {**versions(check.modules)},
         "accelerator": {**process.accelerator_environment()},
     }
-    ask = functools.partial(_ask, check, runner)
+    ask = functools.partial(_ask, runner)
     return Probe(f"{what} {check.name}", check.target, ask, tools, tuple(check.env.values()))
 
 
-def _ask(check: Check, runner: CheckRunner, job: Job, tree: str) -> TreeAnswer:
+def _ask(runner: CheckRunner, job: Job, tree: str) -> TreeAnswer:
     """Build what a check loads, if anything, from one tree; run the check; return the answer."""
-    upstream = job.patch.upstream
+    check, upstream = runner.check, job.patch.upstream
     if missing := missing_here(job.machine, check):
         return TreeAnswer(Says.CANNOT, str(missing))
     if upstream.overlay and (note := overlay_note(release_of(upstream.overlay), job.patch.pin)):
@@ -183,29 +296,30 @@ def _ask(check: Check, runner: CheckRunner, job: Job, tree: str) -> TreeAnswer:
                 says = Says.CANNOT if built.says is Says.CANNOT else Says.OTHER
                 why = f"its build {check.build} is not there: {built.why}"
                 return TreeAnswer(says, why, lasting=built.lasting)
-    if unplaced := unplaceable(job, check):
-        return TreeAnswer(Says.CANNOT, unplaced)
-    return ask_run(check, runner, job)
+    if lack := missing_for(job, check):
+        return TreeAnswer(Says.CANNOT, lack)
+    return CheckWork(job, runner).answer()
 
 
-def ask_run(check: Check, runner: CheckRunner, job: Job) -> TreeAnswer:
-    """Run a fail-to-pass check on a release, and return the release's answer."""
-    run = run_one(job, check, runner, RunSide.RELEASE)
-    judgement = judge_side(check, RunSide.RELEASE, run)
-    number = len(run.ran)
-    tests = f"{number} test{'s' if number > 1 else ''}"
-    says, why = Says.OTHER, sentence(judgement)
-    if judgement.cause is Cause.RED_TO_GREEN:
-        first = run.failed[0]
-        says = Says.FAILS
-        why = f"{len(run.failed)} of {tests} fail as stated: {first.test}: {first.first}"
-    elif judgement.cause is Cause.PASSES_BASE:
-        vacuous = runner.vacuous(run)
-        says = Says.OTHER if vacuous else Says.PASSES
-        why = sentence(vacuous) if vacuous else f"{tests} pass"
-    elif judgement.cause is Cause.MACHINE:
-        says = Says.CANNOT
-    return TreeAnswer(says, why, lasting=not run.transient, log=run.log)
+def missing_for(job: Job, what: Check | Bench) -> str:
+    """Return what this machine lacks for a check or bench; empty: the machine lacks nothing."""
+    if missing := missing_here(job.machine, what):
+        return str(missing)
+    for package in job.patch.upstream.overlay:
+        if _installed(package) is None:
+            return f"the Python package {package} is not installed"
+    return builds.obstacle(job, what.build, what.target) if what.build else ""
+
+
+def check_inputs(job: Job, check: Check, env: Mapping[str, str]) -> Inputs:
+    """Return the inputs on which the outcome of a check depends."""
+    return {
+        "check": check.model_dump_json(),
+        "checks": digest_of(job.patch.files_for(check)),
+        "env": {**env},
+        "sandbox": process.no_sandbox(),
+        **place_inputs(job, check),
+    }
 
 
 def place_inputs(job: Job, what: Check | Bench) -> Inputs:
@@ -224,202 +338,216 @@ def place_inputs(job: Job, what: Check | Bench) -> Inputs:
     }
 
 
-def judged(job: Job, check: Check, runner: CheckRunner) -> Finding:
-    """Run a check on both trees, again where a second run decides, and return the finding."""
-    preflight, judgement, runs = run_both(job, check, runner)
-    judgement = runner.settle(judgement)
-    base, patched = runs[RunSide.BASE][0], runs[RunSide.PATCHED][0]
-    every, outcome = [run for side in runs.values() for run in side], judgement.outcome
-    fault = blamed(base, patched) if outcome is Outcome.UNAVAILABLE else None
-    details = runner.details(_details(job, check, judgement, runs), base, patched)
-    note = runner.note or overlay_note(details.over, job.patch.pin)
-    return Finding(
-        outcome,
-        reason_of(judgement, every, laid=bool(details.laid_over_base), over=note),
-        details,
-        lasting=outcome is not Outcome.UNAVAILABLE and not any(run.transient for run in every),
-        proof=judgement.proof,
-        seconds=sum(run.seconds for run in every),
-        runner_fault=fault,
-        preflight=preflight,
-        packages=_packages(every),
-    )
-
-
-def _packages(runs: Sequence[CheckRun]) -> Packages:
-    """Return the packages that some runs imported or looked for."""
-    return imported_packages(
-        frozenset().union(*(run.imported for run in runs)),
-        frozenset().union(*(run.absent for run in runs)),
-        programs=any(run.programs for run in runs),
-    )
-
-
-def _details(job: Job, check: Check, judgement: Judgement, runs: Runs) -> CheckDetails:
-    """Return the record of the runs, with the facts on the trees that the check sees."""
-    made = {side: [run.record(check.reason) for run in runs.get(side, ())] for side in RunSide}
-    again = {side: next(iter(records[1:]), None) for side, records in made.items()}
-    details = CheckDetails(
-        expect=check.expect,
-        stated_reason=check.reason,
-        file=check.file,
-        cause=judgement.cause,
-        threads=job.threads,
-        sandbox=process.no_sandbox() or "bubblewrap",
-        base=made[RunSide.BASE][0],
-        patched=made[RunSide.PATCHED][0],
-        without_change=next(iter(made[RunSide.WITHOUT_CHANGE]), None),
-        again=RepeatRecord(
-            base=again[RunSide.BASE],
-            patched=again[RunSide.PATCHED],
-            without_change=again[RunSide.WITHOUT_CHANGE],
-        ),
-    )
-    if _is_given_code(check):
-        return details
-    overlay = job.overlays.known(job.trees.patched)
-    trees = {
-        "accelerator": {**process.accelerator_environment()},
-        "modules": {**versions(check.modules)},
-        "over": overlay.release if overlay else "",
-        "merged": overlay.merged if overlay else (),
-        "laid_over_base": tuple(job.laid_over_base()),
-        "built": builds.differ(job, check.build, check.target) if check.build else None,
-    }
-    return details.model_copy(update=trees)
-
-
-def _is_given_code(check: Check) -> bool:
-    """Return whether a check gets compiled code alone, and no files of a tree."""
-    return isinstance(check, EmulatedCheck) and bool(check.compile)
-
-
-def run_both(
-    job: Job, check: Check, runner: CheckRunner
-) -> tuple[PreflightRecord | None, Judgement, dict[RunSide, list[CheckRun]]]:
-    """Return the pre-flight's record, the judgement, and the runs by side."""
-    # On an accelerator, one tree's run follows the other's, and no other check runs meanwhile: a
-    # fault in one run must not reach another run.
-    places = _Places(job, check, runner)
-    with _place_for(job, check) as preflight:
-        places.step("base and patched tree")
-        if job.patch.spec.reproduces:
-            first, second = (places.supervised(RunSide.BASE, copy=copy) for copy in (False, True))
-            judgement = judge_base(check, first, second)
-            return preflight, judgement, {RunSide.BASE: [first], RunSide.PATCHED: [second]}
-        if check.target in HOST_TARGETS:
-            sides = (RunSide.BASE, RunSide.PATCHED)
-            both = [job.children.submit(places.first, side) for side in sides]
-            base, patched = (future.result() for future in both)
-            if patched.starved and not base.starved:
-                # Both trees ran in parallel: the base's run has freed its memory by now.
-                patched = places.supervised(RunSide.PATCHED)
-        else:
-            base, patched = map(places.supervised, (RunSide.BASE, RunSide.PATCHED))
-        runs = {RunSide.BASE: [base], RunSide.PATCHED: [patched]}
-        if runner.judge(check, base, patched).cause is Cause.RED_TO_GREEN and places.differ():
-            runs[RunSide.WITHOUT_CHANGE] = []
-        while isinstance(said := decide(check, runs, runner.judge), RunSide):
-            number = sum(map(len, runs.values())) + 1
-            places.step(f"run {number}, {said}{' again' if runs[said] else ''}")
-            runs[said].append(places.supervised(said, copy=said is RunSide.BASE))
-    return preflight, said, runs
-
-
-def run_one(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> CheckRun:
-    """Run a check on one tree; on an accelerator, no other check runs meanwhile."""
-    with _place_for(job, check):
-        return _Places(job, check, runner).supervised(side)
-
-
-def run_ahead(job: Job, check: Check, runner: CheckRunner, side: RunSide) -> CheckRun:
-    """Run a check on one tree, and store the run as the first run of the next `verify`."""
-    run = run_one(job, check, runner, side)
-    if check.target in HOST_TARGETS and not run.transient:
-        content = _RUN_AHEAD.dump_json((run, _packages([run])))
-        write_atomically(_Places(job, check, runner).ahead(side), content)
-    return run
-
-
 @contextlib.contextmanager
-def _place_for(job: Job, check: Check) -> Iterator[PreflightRecord | None]:
-    """Take the accelerator while a check runs, and yield the record of the accelerator's test."""
-    if check.target in HOST_TARGETS:
+def _accelerator(job: Job, target: str) -> Iterator[PreflightRecord | None]:
+    """Hold the accelerator while a check runs, and yield the record of the accelerator's test."""
+    if target in HOST_TARGETS:
         yield None
         return
     with _ACCELERATOR:
-        yield job.preflights.before(check.target, job.machine, job.fresh_folder)
+        yield job.preflights.before(target, job.machine, job.fresh_folder)
 
 
 @dataclass
-class _Places:
-    """The runs of a check by side, with the folders in which each run takes place."""
+class CheckWork:
+    """The work on one check of a job: its runs by side, and what the runs amount to."""
 
     job: Job
-    check: Check
     runner: CheckRunner
+    runs: dict[RunSide, list[CheckRun]] = field(default_factory=dict)
+    preflight: PreflightRecord | None = None
     without_change: RunLayout | None = None
 
-    def step(self, runs: str) -> None:
+    @property
+    def check(self) -> Check:
+        """The check."""
+        return self.runner.check
+
+    @property
+    def given_code(self) -> bool:
+        """Whether the check gets compiled code alone, and no files of a tree."""
+        return isinstance(self.check, EmulatedCheck) and bool(self.check.compile)
+
+    def unit(self) -> Unit:
+        """Return the unit of work for the pipeline."""
+        return Unit(
+            target=self.check.target,
+            inputs=check_inputs(self.job, self.check, self.runner.env),
+            work=self.finding,
+            label=self.check.name,
+            missing=missing_for(self.job, self.check),
+            limit=self.check.timeout,
+        )
+
+    def finding(self) -> Finding:
+        """Run the check on both trees, again where a second run decides; return the finding."""
+        with _accelerator(self.job, self.check.target) as self.preflight:
+            judgement = self.judgement()
+        judgement = self.runner.settle(judgement)
+        base, patched = self.runs[RunSide.BASE][0], self.runs[RunSide.PATCHED][0]
+        every = [run for side in self.runs.values() for run in side]
+        unavailable = judgement.outcome is Outcome.UNAVAILABLE
+        details = self.runner.details(self._details(judgement), base, patched)
+        note = self.runner.note or overlay_note(details.over, self.job.patch.pin)
+        return Finding(
+            judgement.outcome,
+            reason_of(judgement, every, laid=bool(details.laid_over_base), over=note),
+            details,
+            lasting=not (unavailable or any(run.transient for run in every)),
+            proof=judgement.proof,
+            seconds=sum(run.seconds for run in every),
+            runner_fault=blamed(base, patched) if unavailable else None,
+            preflight=self.preflight,
+            packages=_packages(every),
+        )
+
+    def judgement(self) -> Judgement:
+        """Run the check on both trees, and on each side that `decide` asks for; judge the runs."""
+        # On an accelerator, one tree's run follows the other's, and no other check runs meanwhile:
+        # a fault in one run must not reach another run.
+        check, runs, sides = self.check, self.runs, (RunSide.BASE, RunSide.PATCHED)
+        self._show("base and patched tree")
+        if self.job.patch.spec.reproduces:
+            first, second = (self._supervised(RunSide.BASE, copy=copy) for copy in (False, True))
+            runs.update({RunSide.BASE: [first], RunSide.PATCHED: [second]})
+            return judge_base(check, first, second)
+        if check.target in HOST_TARGETS:
+            base, patched = self.job.parallel(self._first, *sides)
+            if patched.starved and not base.starved:
+                # Both trees ran in parallel: the base's run has freed its memory by now.
+                patched = self._supervised(RunSide.PATCHED)
+        else:
+            base, patched = map(self._supervised, sides)
+        runs.update({RunSide.BASE: [base], RunSide.PATCHED: [patched]})
+        if self.runner.judge(check, base, patched).cause is Cause.RED_TO_GREEN and self._differ():
+            runs[RunSide.WITHOUT_CHANGE] = []
+        while isinstance(said := decide(check, runs, self.runner.judge), RunSide):
+            number = sum(map(len, runs.values())) + 1
+            self._show(f"run {number}, {said}{' again' if runs[said] else ''}")
+            runs[said].append(self._supervised(said, copy=said is RunSide.BASE))
+        return said
+
+    def answer(self) -> TreeAnswer:
+        """Run a fail-to-pass check on a release, and return the release's answer."""
+        run = self._alone(RunSide.RELEASE)
+        judgement = judge_side(self.check, RunSide.RELEASE, run)
+        number = len(run.ran)
+        tests = f"{number} test{'s' if number > 1 else ''}"
+        says, why = Says.OTHER, sentence(judgement)
+        if judgement.cause is Cause.RED_TO_GREEN:
+            first = run.failed[0]
+            says = Says.FAILS
+            why = f"{len(run.failed)} of {tests} fail as stated: {first.test}: {first.first}"
+        elif judgement.cause is Cause.PASSES_BASE:
+            vacuous = self.runner.vacuous(run)
+            says = Says.OTHER if vacuous else Says.PASSES
+            why = sentence(vacuous) if vacuous else f"{tests} pass"
+        elif judgement.cause is Cause.MACHINE:
+            says = Says.CANNOT
+        return TreeAnswer(says, why, lasting=not run.transient, log=run.log)
+
+    def run_ahead(self, side: RunSide) -> CheckRun:
+        """Run the check on one tree, and store the run as the first run of the next `verify`."""
+        run = self._alone(side)
+        if self.check.target in HOST_TARGETS and not run.transient:
+            write_atomically(self._stored(side), _RUN_AHEAD.dump_json((run, _packages([run]))))
+        return run
+
+    def _alone(self, side: RunSide) -> CheckRun:
+        """Run the check on one tree; on an accelerator, no other check runs meanwhile."""
+        with _accelerator(self.job, self.check.target):
+            return self._supervised(side)
+
+    def _details(self, judgement: Judgement) -> CheckDetails:
+        """Return the record of the runs, with the facts on the trees that the check sees."""
+        job, check = self.job, self.check
+        made = {
+            side: [run.record(check.reason) for run in self.runs.get(side, ())] for side in RunSide
+        }
+        again = {side: next(iter(records[1:]), None) for side, records in made.items()}
+        details = CheckDetails(
+            expect=check.expect,
+            stated_reason=check.reason,
+            file=check.file,
+            cause=judgement.cause,
+            threads=job.threads,
+            sandbox=process.no_sandbox() or "bubblewrap",
+            base=made[RunSide.BASE][0],
+            patched=made[RunSide.PATCHED][0],
+            without_change=next(iter(made[RunSide.WITHOUT_CHANGE]), None),
+            again=RepeatRecord(
+                base=again[RunSide.BASE],
+                patched=again[RunSide.PATCHED],
+                without_change=again[RunSide.WITHOUT_CHANGE],
+            ),
+        )
+        if self.given_code:
+            return details
+        trees = {
+            "accelerator": {**process.accelerator_environment()},
+            "modules": {**versions(check.modules)},
+            "over": job.overlay.release,
+            "merged": job.overlay.merged,
+            "laid_over_base": tuple(job.laid_over_base()),
+            "built": builds.differ(job, check.build, check.target) if check.build else None,
+        }
+        return details.model_copy(update=trees)
+
+    def _show(self, runs: str) -> None:
         """Show the user which runs begin."""
         check = self.check
         emulated = f"{EMULATED}{check.emulated}" if isinstance(check, EmulatedCheck) else ""
         self.job.step(emulated or check.target, check.name, runs)
 
-    def differ(self) -> bool:
+    def _differ(self) -> bool:
         """Make the tree without the change; return whether its code or build is not the patched."""
-        job = self.job
-        if _is_given_code(self.check):
+        if self.given_code:
             return False
-        layouts = [self.runner.layout(job, self.check, tree) for tree in job.trees.sides]
-        self.without_change = place_without_change(job, self.check, *layouts)
+        layouts = (self.runner.layout(self.job, self.check, tree) for tree in self.job.trees.sides)
+        self.without_change = place_without_change(self.job, self.check, *layouts)
         return self.without_change is not None
 
-    def ahead(self, side: RunSide) -> Path:
+    def _stored(self, side: RunSide) -> Path:
         """Return the file in which the command `check` stores a run on a side."""
         job, runner = self.job, self.runner
         inputs = {**check_inputs(job, self.check, runner.env), **runner.inputs, "side": side}
         made = {**inputs, "tool": tool_digest(), "machine": job.machine.fingerprint}
         return job.logs.with_name("outcomes") / f"{json_digest(made)}.json"
 
-    def first(self, side: RunSide) -> CheckRun:
+    def _first(self, side: RunSide) -> CheckRun:
         """Return, and remove, the stored run of the command `check`, or else run the check."""
-        file = self.ahead(side)
+        file = self._stored(side)
         with contextlib.suppress(OSError, ValidationError):
             run, packages = _RUN_AHEAD.validate_json(file.read_bytes())
             file.unlink()
             if not self.job.force and packages.current:
                 return run
-        return self.run(side)
+        return self._run(side)
 
-    def supervised(self, side: RunSide, *, copy: bool = False) -> CheckRun:
+    def _supervised(self, side: RunSide, *, copy: bool = False) -> CheckRun:
         """Run the check on a side; after a suspected accelerator fault, test the accelerator."""
         job, target = self.job, self.check.target
-        run = job.children.submit(self.run, side, copy=copy).result()
+        run = job.children.submit(self._run, side, copy=copy).result()
         if run.suspicion is not None and not run.lacked and target not in HOST_TARGETS:
             seen = run.suspicion.model_copy(update={"said": f"on the {side}: {run.suspicion.said}"})
             job.preflights.after(seen, target, job.machine, job.fresh_folder)
             run.cleared = True
         return run
 
-    def run(self, side: RunSide, *, copy: bool = False) -> CheckRun:
+    def _run(self, side: RunSide, *, copy: bool = False) -> CheckRun:
         """Run the check on a side; called in a thread of the job's `children`."""
-        job = self.job
+        job, runner = self.job, self.runner
         of_base = side in {RunSide.BASE, RunSide.RELEASE}
         tree = job.trees.base if of_base else job.trees.patched
         with job.slots.busy():
-            layout = self.without_change if side is RunSide.WITHOUT_CHANGE else None
+            place = self.without_change if side is RunSide.WITHOUT_CHANGE else None
+            place = place or runner.layout(job, self.check, tree, copy=copy)
             run = run_check(
-                self.check,
+                runner.process(place, threads=job.threads, folder=job.fresh_folder()),
                 job.patch.files_for(self.check),
-                place=layout or self.runner.layout(job, self.check, tree, copy=copy),
-                env=self.runner.env,
-                threads=job.threads,
-                folder=job.fresh_folder(),
                 logs=job.logs,
                 warm=job.warm,
-                display=self.runner.display,
-                launches=self.runner.launches,
+                display=runner.display,
             )
         if run.lacked and not of_base and (run.starved or not is_full(job.scratch)):
             # A module that only the patched tree lacks is missing because of the patch.
@@ -429,6 +557,15 @@ class _Places:
             # Other checks use the changed tree after this run: the run decides nothing.
             run.kind, run.detail = RunFailure.MEDDLED, f"wrote into the tree: {meddled}"
         return run
+
+
+def _packages(runs: Sequence[CheckRun]) -> Packages:
+    """Return the packages that some runs imported or looked for."""
+    return imported_packages(
+        frozenset().union(*(run.imported for run in runs)),
+        frozenset().union(*(run.absent for run in runs)),
+        programs=any(run.programs for run in runs),
+    )
 
 
 def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, over: str) -> str:

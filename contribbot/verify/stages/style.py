@@ -16,7 +16,7 @@ from contribbot.model.evidence import Outcome, StyleStageResult
 from contribbot.model.pin import CommitRules
 from contribbot.model.record import StyleDetails
 from contribbot.verify.job import Job
-from contribbot.verify.stages.base import Finding, Inputs, Stage, Unit
+from contribbot.verify.stages import Finding, Inputs, Stage, Unit
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
 #: Modules of contribbot, which a patch may not hide in a folder on Python's path.
