@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 from contribbot.cli import command as cli
 from contribbot.cli.refusal import current_settings
@@ -28,10 +27,9 @@ _NEXT = "your first patch, in ten minutes: docs/first-patch.md; it begins with c
 
 @cli.command("demo look-around")
 def demo(
-    keep: Annotated[
-        Path | None,
-        cli.argument("DIR", "A new folder, which keeps everything.", default="a temporary folder"),
-    ] = None,
+    keep: Path | None = cli.argument(
+        "DIR", "A new folder, which keeps everything.", None, default="a temporary folder"
+    ),
 ) -> cli.Reply:
     """Take a toy patch from an empty queue to its pull request; nothing leaves this machine."""
     as_json = current_settings().as_json
@@ -71,10 +69,9 @@ def _shortened(step: DemoStep) -> list[str]:
 
 @cli.command("init my-queue")
 def init(
-    folder: Annotated[
-        Path | None,
-        cli.argument("DIR", "An empty folder, or a repository.", default="the current folder"),
-    ] = None,
+    folder: Path | None = cli.argument(
+        "DIR", "An empty folder, or a repository.", None, default="the current folder"
+    ),
 ) -> cli.Reply:
     """Begin a queue: patches/queue.toml, .gitignore, .gitattributes."""
     folder = folder or current_settings().queue or Path()
@@ -91,8 +88,8 @@ def init(
 
 @cli.command("pin add sglang newest")
 def pin_add(
-    upstream: Annotated[str, cli.argument("UPSTREAM", "Its name: sglang, vllm, torch, ….")],
-    release: Annotated[str, cli.argument("RELEASE", "The version, its tag, or newest.")],
+    upstream: str = cli.argument("UPSTREAM", "Its name: sglang, vllm, torch, …."),
+    release: str = cli.argument("RELEASE", "The version, its tag, or newest."),
 ) -> cli.Reply:
     """Pin a release: look it up at pip's package index, check it, write it into queue.toml."""
     queue = cli.open_queue()
@@ -120,21 +117,19 @@ _FINDING = "A finding of `emulate --report DIR`: its check launches the kernel a
 
 @cli.command("new fast-path ../vllm my-branch")
 def new(
-    name: cli.NameArgument,
-    source: Annotated[
-        list[str] | None, cli.argument("SOURCE", _SOURCES, default="none: an empty patch")
-    ] = None,
-    title: Annotated[
-        str,
-        cli.option("TEXT", "The title of its pull request.", default="the first commit's subject"),
-    ] = "",
-    pin: cli.PinOption = None,
-    depends_on: Annotated[
-        list[str] | None,
-        cli.option("PATCH", "A patch below it; may be repeated.", complete=cli.patch_names),
-    ] = None,
-    issue: Annotated[str, cli.option("N", _ISSUE)] = "",
-    from_finding: Annotated[str, cli.option("DIR#N", _FINDING)] = "",
+    name: str = cli.NAME,
+    source: list[str] | None = cli.argument(
+        "SOURCE", _SOURCES, None, default="none: an empty patch"
+    ),
+    title: str = cli.option(
+        "", "TEXT", "The title of its pull request.", default="the first commit's subject"
+    ),
+    pin: str | None = cli.PIN,
+    depends_on: list[str] | None = cli.option(
+        None, "PATCH", "A patch below it; may be repeated.", complete=cli.patch_names
+    ),
+    issue: str = cli.option("", "N", _ISSUE),
+    from_finding: str = cli.option("", "DIR#N", _FINDING),
 ) -> cli.Reply:
     """Add a patch: its folder, a patch.toml to fill in, its place in the order.
 

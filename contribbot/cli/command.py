@@ -12,10 +12,9 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import typer
-from typer.models import ArgumentInfo, OptionInfo
 
 from contribbot.cli.refusal import Document, current_settings, echo, explain
 from contribbot.cli.render import Block, is_watched, lines_of, width
@@ -29,35 +28,59 @@ if TYPE_CHECKING:
     from contribbot.cli.live import Lines
 
 P = ParamSpec("P")
+T = TypeVar("T")
+#: The value of an argument that must be given, as typer declares it.
+_REQUIRED: Any = ...
 Complete = Callable[[str], list[str]]
 
 
-def flag(name: str, text: str) -> OptionInfo:
-    """Return an option without a value, such as `--all`."""
-    info: OptionInfo = typer.Option(name, help=text)
-    return info
+def flag(name: str, text: str) -> bool:
+    """Declare an option without a value, such as `--all`, as the default of a parameter."""
+    declared: bool = typer.Option(False, name, help=text)  # noqa: FBT003  as typer has it
+    return declared
 
 
 def option(
-    metavar: str, text: str, *names: str, default: str = "", complete: Complete | None = None
-) -> OptionInfo:
-    """Return an option with a value; `default`: the default in words, for the help."""
-    shown = default or True
-    info: OptionInfo = typer.Option(
-        *names, metavar=metavar, help=text, show_default=shown, autocompletion=complete
+    value: T,
+    metavar: str,
+    text: str,
+    *names: str,
+    default: str = "",
+    least: int | None = None,
+    complete: Complete | None = None,
+) -> T:
+    """Declare an option with a value; `default`: the default in words, for the help."""
+    declared: T = typer.Option(
+        value,
+        *names,
+        metavar=metavar,
+        help=text,
+        min=least,
+        show_default=default or True,
+        autocompletion=complete,
     )
-    return info
+    return declared
 
 
 def argument(
-    metavar: str, text: str, *, default: str = "", complete: Complete | None = None
-) -> ArgumentInfo:
-    """Return an argument; `default`: the default in words, for the help."""
-    shown = default or False
-    info: ArgumentInfo = typer.Argument(
-        metavar=metavar, help=text, show_default=shown, autocompletion=complete
+    metavar: str,
+    text: str,
+    value: T = _REQUIRED,
+    *,
+    default: str = "",
+    least: int | None = None,
+    complete: Complete | None = None,
+) -> T:
+    """Declare an argument; `default`: the default in words, for the help."""
+    declared: T = typer.Argument(
+        value,
+        metavar=metavar,
+        help=text,
+        min=least,
+        show_default=default or False,
+        autocompletion=complete,
     )
-    return info
+    return declared
 
 
 def patch_names(begin: str) -> list[str]:
@@ -72,19 +95,18 @@ def patch_names(begin: str) -> list[str]:
 
 #: Arguments and options of several commands, with the same words in each command's help.
 _PATCH, _PATCHES = "Name of a patch, or its folder.", "Names of patches, or their folders."
-PatchArgument = Annotated[str, argument("PATCH", _PATCH, complete=patch_names)]
-MaybePatchArgument = Annotated[str | None, argument("PATCH", _PATCH, complete=patch_names)]
-PatchesArgument = Annotated[
-    list[str] | None, argument("PATCH", _PATCHES, default="all", complete=patch_names)
-]
-SomePatchesArgument = Annotated[list[str] | None, argument("PATCH", _PATCHES, complete=patch_names)]
-NameArgument = Annotated[str, argument("NAME", "The new patch's name: a-z, 0-9, . _ -")]
-PinOption = Annotated[
-    str | None,
-    option("PIN", "The upstream or the tag of a pin.", default="the only pin"),
-]
-TextOnlyOption = Annotated[bool, flag("--text-only", "Run no checks; look at the text alone.")]
-OfflineOption = Annotated[bool, flag("--offline", "Do not ask GitHub.")]
+PATCH: Final[str] = argument("PATCH", _PATCH, complete=patch_names)
+MAYBE_PATCH: Final[str | None] = argument("PATCH", _PATCH, None, complete=patch_names)
+PATCHES: Final[list[str] | None] = argument(
+    "PATCH", _PATCHES, None, default="all", complete=patch_names
+)
+SOME_PATCHES: Final[list[str] | None] = argument("PATCH", _PATCHES, None, complete=patch_names)
+NAME: Final[str] = argument("NAME", "The new patch's name: a-z, 0-9, . _ -")
+PIN: Final[str | None] = option(
+    None, "PIN", "The upstream or the tag of a pin.", default="the only pin"
+)
+TEXT_ONLY: Final = flag("--text-only", "Run no checks; look at the text alone.")
+OFFLINE: Final = flag("--offline", "Do not ask GitHub.")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -81,11 +81,11 @@ def _connect() -> AbstractContextManager[GitHub]:
 
 @cli.command("body rmsnorm > body.md")
 def body(
-    patch: cli.PatchArgument,
-    comment: Annotated[
-        bool, cli.flag("--comment", "Instead, a comment for somebody else's pull request or issue.")
-    ] = False,
-    offline: cli.OfflineOption = False,
+    patch: str = cli.PATCH,
+    comment: bool = cli.flag(
+        "--comment", "Instead, a comment for somebody else's pull request or issue."
+    ),
+    offline: bool = cli.OFFLINE,
 ) -> None:
     """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
     queue, name = cli.open_patch(patch)
@@ -124,12 +124,11 @@ def note_lines(text: Body) -> list[str]:
 
 @cli.command("gate rmsnorm --offline")
 def gate(
-    patch: cli.PatchArgument,
-    different: Annotated[
-        list[str] | None,
-        cli.option("REF=WHY", "Write down why a pull request (owner/name#123) is another change."),
-    ] = None,
-    offline: cli.OfflineOption = False,
+    patch: str = cli.PATCH,
+    different: list[str] | None = cli.option(
+        None, "REF=WHY", "Write down why a pull request (owner/name#123) is another change."
+    ),
+    offline: bool = cli.OFFLINE,
 ) -> cli.Reply:
     """Check a patch against the upstream's rules, and look for duplicates."""
     reasons = dict(map(read_option, different or ()))
@@ -234,7 +233,7 @@ def _refuse_programs() -> None:
 
 
 @cli.command("attest rmsnorm")
-def attest(patch: cli.PatchArgument) -> int:
+def attest(patch: str = cli.PATCH) -> int:
     """Show a person the diff, the text and the gate, and write down that they stand for it."""
     if current_settings().as_json:
         hint = "contribbot open-pr NAME --dry-run --json says whether it is attested"
@@ -321,10 +320,8 @@ def ask_line(prompt: str) -> str | None:
 
 @cli.command("queue retire rmsnorm")
 def retire(
-    patch: cli.PatchArgument,
-    why: Annotated[
-        str, cli.option("REASON", "Your reason, where none can be checked.", "--why")
-    ] = "",
+    patch: str = cli.PATCH,
+    why: str = cli.option("", "REASON", "Your reason, where none can be checked.", "--why"),
 ) -> cli.Reply:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
     from contribbot.lifecycle.status import of_newest
@@ -340,29 +337,17 @@ def retire(
 
 @cli.command("open-pr rmsnorm --dry-run")
 def open_pr(
-    patches: Annotated[
-        list[str],
-        cli.argument("PATCH", "Names of patches.", complete=cli.patch_names),
-    ],
-    ready: Annotated[
-        bool, cli.flag("--ready", "For review, and no draft; marks a draft ready.")
-    ] = False,
-    handoff: Annotated[
-        bool,
-        cli.flag(
-            "--handoff", "Only push the branch, and print the page that opens the pull request."
-        ),
-    ] = False,
-    up_to_date: Annotated[
-        bool,
-        cli.flag("--up-to-date", "Carry it onto the upstream's newest commit, changed or not."),
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        cli.flag(
-            "--dry-run", "Show what would be sent, and what is missing; ask and send nothing."
-        ),
-    ] = False,
+    patches: list[str] = cli.argument("PATCH", "Names of patches.", complete=cli.patch_names),
+    ready: bool = cli.flag("--ready", "For review, and no draft; marks a draft ready."),
+    handoff: bool = cli.flag(
+        "--handoff", "Only push the branch, and print the page that opens the pull request."
+    ),
+    up_to_date: bool = cli.flag(
+        "--up-to-date", "Carry it onto the upstream's newest commit, changed or not."
+    ),
+    dry_run: bool = cli.flag(
+        "--dry-run", "Show what would be sent, and what is missing; ask and send nothing."
+    ),
 ) -> cli.Reply | None:
     """Open the pull request of an attested patch, or bring it up to date."""
     if ready and handoff:

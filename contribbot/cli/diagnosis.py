@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 from rich.filesize import decimal
 
@@ -116,10 +116,10 @@ _TITLES: Final = {
 
 @command("fallback -- python train.py --steps 10")
 def fallback(
-    program: Annotated[list[str], argument("-- PROGRAM ARGS", "A Python program: python x.py, ….")],
-    device: Annotated[
-        str, option("TYPE", "The device to watch, as torch calls it.", default="any but the CPU")
-    ] = "",
+    program: list[str] = argument("-- PROGRAM ARGS", "A Python program: python x.py, …."),
+    device: str = option(
+        "", "TYPE", "The device to watch, as torch calls it.", default="any but the CPU"
+    ),
 ) -> Reply:
     """Run a program, and name each line that falls back to the CPU or copies in passing.
 
@@ -163,8 +163,8 @@ def _cells(each: AuditRow) -> tuple[str, ...]:
 
 @command("numerics explain cpu.safetensors gpu.safetensors")
 def explain(
-    a: Annotated[Path, argument("A", "A record of a computation, by contribbot.numerics.record.")],
-    b: Annotated[Path, argument("B", "A record of the same computation and inputs.")],
+    a: Path = argument("A", "A record of a computation, by contribbot.numerics.record."),
+    b: Path = argument("B", "A record of the same computation and inputs."),
 ) -> Reply:
     """Say how two results differ, and which arithmetic makes them differ; exit 1 if none does."""
     from contribbot.numerics import explanation, recordings  # noqa: PLC0415  imports torch

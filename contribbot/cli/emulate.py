@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 from contribbot.cli.command import Reply, argument, command, option, print_json, print_lines
 from contribbot.cli.refusal import current_settings, echo
@@ -44,24 +44,19 @@ _EXAMPLE: Final = "contribbot emulate gfx942 -- pytest tests/test_x.py"
 
 @command("emulate gfx942 gfx1201 -- pytest tests/test_kernels.py")
 def emulate(
-    words: Annotated[
-        list[str] | None,
-        argument("TARGET… -- PROGRAM ARGS", "GPUs, then a Python program: pytest tests, x.py, …."),
-    ] = None,
-    report: Annotated[
-        list[Path] | None,
-        option(
-            "DIR",
-            "Keep what pytest's tests come to there, and go on where it was cut off; "
-            "without a program, show it. Several: the first gets what all hold.",
-        ),
-    ] = None,
-    compare: Annotated[
-        Path | None, option("DIR", "With --report: an earlier one, to compare it with.")
-    ] = None,
-    shard: Annotated[
-        str, option("K/N", "With --report: the K-th of N shares of the test files.")
-    ] = "1/1",
+    words: list[str] | None = argument(
+        "TARGET… -- PROGRAM ARGS", "GPUs, then a Python program: pytest tests, x.py, ….", None
+    ),
+    report: list[Path] | None = option(
+        None,
+        "DIR",
+        "Keep what pytest's tests come to there, and go on where it was cut off; "
+        "without a program, show it. Several: the first gets what all hold.",
+    ),
+    compare: Path | None = option(
+        None, "DIR", "With --report: an earlier one, to compare it with."
+    ),
+    shard: str = option("1/1", "K/N", "With --report: the K-th of N shares of the test files."),
 ) -> Reply | int:
     """Run a Python program that uses Triton, such as its tests, on emulated AMD GPUs.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-from contribbot.cli.command import PatchArgument, Reply, argument, command, open_patch, open_queue
+from contribbot.cli.command import PATCH, Reply, argument, command, open_patch, open_queue
 from contribbot.cli.outcomes import outcome_blocks
 from contribbot.cli.render import Block, StateText, Table, count, pairs
 from contribbot.github.auth import find_server
@@ -26,7 +25,7 @@ from contribbot.verify.verdict import too_noisy, verdict_rest
 
 
 @command("evidence show rmsnorm")
-def show(patch: PatchArgument) -> Reply:
+def show(patch: str = PATCH) -> Reply:
     """Show the records of a patch: what was seen, where and when, and what is open."""
     queue, name = open_patch(patch)
     listed = _listed(queue, read_records(queue, queue.evidence, name))
@@ -47,14 +46,12 @@ def check() -> Reply:
 
 @command("evidence report")
 def report(
-    folder: Annotated[
-        Path,
-        argument(
-            "DIR",
-            "The folder for the pages: a new one, an empty one, or one that holds a report.",
-            default="site",
-        ),
-    ] = Path("site"),
+    folder: Path = argument(
+        "DIR",
+        "The folder for the pages: a new one, an empty one, or one that holds a report.",
+        Path("site"),
+        default="site",
+    ),
 ) -> Reply:
     """Write the queue as static pages: what each patch is for, what ran where, what did not."""
     from contribbot.report.site import make_report  # noqa: PLC0415  start-up time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 from contribbot.cli import command as cli
 from contribbot.cli.render import Block, Table, conflict_blocks, indented
@@ -15,23 +15,16 @@ from contribbot.verify.pipeline import Options
 
 @cli.command("rebase newest --pin vllm --dry-run")
 def rebase(
-    to: Annotated[str | None, cli.argument("TAG", "The release to move to, or newest.")] = None,
-    pin: cli.PinOption = None,
-    dry_run: Annotated[
-        bool, cli.flag("--dry-run", "Say what would become of each patch, and end.")
-    ] = False,
-    text_only: cli.TextOnlyOption = False,
-    superseded: Annotated[
-        Literal["stop", "retire", "keep"],
-        cli.option("stop|retire|keep", "The fate of patches that the release does not need."),
-    ] = "stop",
-    resolve: Annotated[
-        bool, cli.flag("--resolve", "Open a work tree with the first conflict in it.")
-    ] = False,
-    proceed: Annotated[
-        bool, cli.flag("--continue", "Take the resolved conflict, and go on.")
-    ] = False,
-    abort: Annotated[bool, cli.flag("--abort", "Give up a move that waits.")] = False,
+    to: str | None = cli.argument("TAG", "The release to move to, or newest.", None),
+    pin: str | None = cli.PIN,
+    dry_run: bool = cli.flag("--dry-run", "Say what would become of each patch, and end."),
+    text_only: bool = cli.TEXT_ONLY,
+    superseded: Literal["stop", "retire", "keep"] = cli.option(
+        "stop", "stop|retire|keep", "The fate of patches that the release does not need."
+    ),
+    resolve: bool = cli.flag("--resolve", "Open a work tree with the first conflict in it."),
+    proceed: bool = cli.flag("--continue", "Take the resolved conflict, and go on."),
+    abort: bool = cli.flag("--abort", "Give up a move that waits."),
 ) -> cli.Reply:
     """Move a pin and every patch on it to another release: all of them, or nothing."""
     if abort and (to or pin or dry_run or resolve or proceed):
@@ -69,19 +62,13 @@ def plan_blocks(plan: rebasing.RebasePlan) -> list[Block]:
 
 @cli.command("bisect rmsnorm v0.5.10 v0.5.12")
 def bisect(
-    patch: cli.PatchArgument,
-    good: Annotated[str, cli.argument("GOOD", "A release at which all is still well.")],
-    bad: Annotated[str, cli.argument("BAD", "A later one at which it is not.")],
-    unneeded: Annotated[
-        bool,
-        cli.flag(
-            "--unneeded",
-            "Find where its checks begin to pass without it, not where its text breaks.",
-        ),
-    ] = False,
-    commits: Annotated[
-        bool, cli.flag("--commits", "Look at commits, not releases; needs a git source.")
-    ] = False,
+    patch: str = cli.PATCH,
+    good: str = cli.argument("GOOD", "A release at which all is still well."),
+    bad: str = cli.argument("BAD", "A later one at which it is not."),
+    unneeded: bool = cli.flag(
+        "--unneeded", "Find where its checks begin to pass without it, not where its text breaks."
+    ),
+    commits: bool = cli.flag("--commits", "Look at commits, not releases; needs a git source."),
 ) -> cli.Reply:
     """Find the first release that breaks a patch, or that makes it unnecessary."""
     queue, name = cli.open_patch(patch)

@@ -215,7 +215,7 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001  typer passes it by position
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"contribbot {__version__}")
         raise typer.Exit

@@ -5,9 +5,7 @@ from __future__ import annotations
 import operator
 import shlex
 from pathlib import Path
-from typing import Annotated, Final
-
-import typer
+from typing import Final
 
 from contribbot.cli import command as cli
 from contribbot.cli.refusal import current_settings, echo
@@ -30,15 +28,12 @@ _ANYWAY: Final = f"{_ABOVE[:-1]}, the queue has moved on, or marks of a conflict
 
 @cli.command("edit rmsnorm --at ../rmsnorm")
 def edit(
-    patch: cli.PatchArgument,
-    at: Annotated[
-        Path | None,
-        cli.option(
-            "DIR", "Where the work tree goes.", default=".contribbot/edit/PATCH of the queue"
-        ),
-    ] = None,
-    abort: Annotated[bool, cli.flag("--abort", "Remove the work tree.")] = False,
-    force: Annotated[bool, cli.flag("--force", _UNSAVED)] = False,
+    patch: str = cli.PATCH,
+    at: Path | None = cli.option(
+        None, "DIR", "Where the work tree goes.", default=".contribbot/edit/PATCH of the queue"
+    ),
+    abort: bool = cli.flag("--abort", "Remove the work tree."),
+    force: bool = cli.flag("--force", _UNSAVED),
 ) -> cli.Reply:
     """Open a patch as commits in a git work tree of its own; `refresh` saves them in the patch."""
     queue, name = cli.open_queue(), cli.name_of(patch)
@@ -59,8 +54,8 @@ def edit(
 
 @cli.command("refresh rmsnorm")
 def refresh(
-    patch: cli.MaybePatchArgument = None,
-    force: Annotated[bool, cli.flag("--force", _ANYWAY)] = False,
+    patch: str | None = cli.MAYBE_PATCH,
+    force: bool = cli.flag("--force", _ANYWAY),
 ) -> cli.Reply:
     """Save a patch's work tree in the queue, committed or not, as a new version.
 
@@ -79,12 +74,11 @@ def refresh(
 
 @cli.command("undo rmsnorm v1")
 def undo(
-    patch: cli.MaybePatchArgument = None,
-    version: Annotated[
-        str | None,
-        cli.argument("VERSION", "With a patch: a version, as `queue log` lists them: v2."),
-    ] = None,
-    force: Annotated[bool, cli.flag("--force", _ABOVE)] = False,
+    patch: str | None = cli.MAYBE_PATCH,
+    version: str | None = cli.argument(
+        "VERSION", "With a patch: a version, as `queue log` lists them: v2.", None
+    ),
+    force: bool = cli.flag("--force", _ABOVE),
 ) -> cli.Reply:
     """Take back the last operation on the queue, whole; `undo` again brings the operation back.
 
@@ -203,10 +197,10 @@ def refresh_lines(done: Refreshed) -> list[Block]:
 
 @cli.command("queue export rmsnorm --output rmsnorm.mbox")
 def export(
-    patches: cli.PatchesArgument = None,
-    output: Annotated[
-        Path | None, cli.option("FILE", "The mbox.", "--output", "-o", default="standard output")
-    ] = None,
+    patches: list[str] | None = cli.PATCHES,
+    output: Path | None = cli.option(
+        None, "FILE", "The mbox.", "--output", "-o", default="standard output"
+    ),
 ) -> cli.Reply | int:
     """Write patches as one mbox, for git am."""
     as_json = current_settings().as_json
@@ -235,16 +229,13 @@ def _arranged(done: arrange.Arranged) -> cli.Reply:
 
 @cli.command("queue reorder rmsnorm --before hipify-path")
 def reorder(
-    patch: cli.PatchArgument,
-    before: Annotated[
-        str | None, cli.option("PATCH", "The patch that follows it.", complete=cli.patch_names)
-    ] = None,
-    after: Annotated[
-        str | None,
-        cli.option(
-            "PATCH", "The patch that it follows.", default="the last", complete=cli.patch_names
-        ),
-    ] = None,
+    patch: str = cli.PATCH,
+    before: str | None = cli.option(
+        None, "PATCH", "The patch that follows it.", complete=cli.patch_names
+    ),
+    after: str | None = cli.option(
+        None, "PATCH", "The patch that it follows.", default="the last", complete=cli.patch_names
+    ),
 ) -> cli.Reply:
     """Move a patch to another place in the queue's order."""
     if before and after:
@@ -255,7 +246,7 @@ def reorder(
 
 
 @cli.command("queue mv rmsnorm aiter-layout")
-def mv(patch: cli.PatchArgument, name: cli.NameArgument) -> cli.Reply:
+def mv(patch: str = cli.PATCH, name: str = cli.NAME) -> cli.Reply:
     """Rename a patch. Its history moves with it; its records keep the old name there."""
     queue, old = cli.open_patch(patch)
     return _arranged(arrange.rename(queue, old, name))
@@ -263,10 +254,8 @@ def mv(patch: cli.PatchArgument, name: cli.NameArgument) -> cli.Reply:
 
 @cli.command("queue fold fixup rmsnorm")
 def fold(
-    patch: cli.PatchArgument,
-    into: Annotated[
-        str, cli.argument("PATCH", "The patch that gets its commits.", complete=cli.patch_names)
-    ],
+    patch: str = cli.PATCH,
+    into: str = cli.argument("PATCH", "The patch that gets its commits.", complete=cli.patch_names),
 ) -> cli.Reply:
     """Add one patch's commits to another patch, and take the first patch out of the queue."""
     queue, name = cli.open_patch(patch)
@@ -277,14 +266,12 @@ def fold(
 
 @cli.command("queue split rmsnorm rmsnorm-tests test/registered")
 def split(
-    patch: cli.PatchArgument,
-    name: cli.NameArgument,
-    paths: Annotated[
-        list[str] | None, cli.argument("PATH", "Files and folders of the upstream that go.")
-    ] = None,
-    start: Annotated[
-        int | None, typer.Option("--from", metavar="N", min=2, help="The first commit that goes.")
-    ] = None,
+    patch: str = cli.PATCH,
+    name: str = cli.NAME,
+    paths: list[str] | None = cli.argument(
+        "PATH", "Files and folders of the upstream that go.", None
+    ),
+    start: int | None = cli.option(None, "N", "The first commit that goes.", "--from", least=2),
 ) -> cli.Reply:
     """Move what a patch does to some files, or its last commits, into a new patch above it."""
     queue, lower = cli.open_patch(patch)
@@ -296,7 +283,7 @@ def split(
 
 
 @cli.command("queue log rmsnorm")
-def log(patch: cli.MaybePatchArgument = None) -> cli.Reply:
+def log(patch: str | None = cli.MAYBE_PATCH) -> cli.Reply:
     """Show the operations on the queue, newest first; of a patch also proofs and pull requests."""
     if patch is None:
         found = OperationList(
@@ -342,8 +329,8 @@ _VERSIONS = (
 
 @cli.command("queue diff rmsnorm v1..v2")
 def diff(
-    patch: cli.PatchArgument,
-    between: Annotated[str | None, cli.argument("[v1[..v2]]", _VERSIONS)] = None,
+    patch: str = cli.PATCH,
+    between: str | None = cli.argument("[v1[..v2]]", _VERSIONS, None),
 ) -> cli.Reply:
     """Compare versions of a patch commit by commit, whatever release each stands on."""
     queue, name = cli.open_past(patch)

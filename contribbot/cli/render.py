@@ -142,7 +142,7 @@ def _piped(table: Table) -> Iterator[str]:
         yield f"{'':{table.indent}}{cells}".rstrip()
 
 
-def _drawn(block: Table, columns: int, coloured: bool) -> Iterator[str]:  # noqa: FBT001  passed on
+def _drawn(block: Table, columns: int, coloured: bool) -> Iterator[str]:
     """Yield the lines of a table drawn by rich; in a wide table, fold or cut the last column."""
     from rich import console, padding, table, text  # noqa: PLC0415  only where a table is drawn
 

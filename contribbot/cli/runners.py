@@ -7,9 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final
-
-import typer
+from typing import Final
 
 from contribbot.cli import command as cli
 from contribbot.cli.refusal import current_settings
@@ -26,13 +24,12 @@ from contribbot.runners.plan import CiJob, Plan, make_plan
 
 @cli.command("runners matrix --on gfx942")
 def matrix(
-    patches: cli.PatchesArgument = None,
-    everything: Annotated[bool, cli.flag("--all", "Also run what a fresh record answers.")] = False,
-    on: Annotated[
-        list[str] | None,
-        cli.option("SET", "Only these runners, by name of the set, target or label."),
-    ] = None,
-    output: Annotated[Path | None, cli.option("FILE", "Write the plan there, too.")] = None,
+    patches: list[str] | None = cli.PATCHES,
+    everything: bool = cli.flag("--all", "Also run what a fresh record answers."),
+    on: list[str] | None = cli.option(
+        None, "SET", "Only these runners, by name of the set, target or label."
+    ),
+    output: Path | None = cli.option(None, "FILE", "Write the plan there, too."),
 ) -> cli.Reply:
     """Plan which runner proves what: jobs, what has no runner, and what is fresh."""
     queue, names = cli.open_patches(patches)
@@ -61,17 +58,14 @@ def install() -> cli.Reply:
 
 @cli.command("runners dispatch rmsnorm --target gfx942")
 def dispatch(
-    patches: cli.PatchesArgument = None,
-    ref: Annotated[
-        str, cli.option("BRANCH", "The branch of the queue to test.", default="the default branch")
-    ] = "",
-    target: Annotated[
-        list[str] | None,
-        cli.option("TARGET", "Only this one: gfx942, ….", default="all"),
-    ] = None,
-    resume: Annotated[
-        int | None, typer.Option(metavar="RUN", min=1, help="Watch a run that was started.")
-    ] = None,
+    patches: list[str] | None = cli.PATCHES,
+    ref: str = cli.option(
+        "", "BRANCH", "The branch of the queue to test.", default="the default branch"
+    ),
+    target: list[str] | None = cli.option(
+        None, "TARGET", "Only this one: gfx942, ….", default="all"
+    ),
+    resume: int | None = cli.option(None, "RUN", "Watch a run that was started.", least=1),
 ) -> cli.Reply | int:
     """Start a run of verify.yml on GitHub, and wait for its end; interrupted, it goes on there."""
     if resume is not None and (patches or target or ref):
@@ -107,9 +101,7 @@ def dispatch(
 
 
 @cli.command("runners collect 1234567890")
-def collect(
-    run: Annotated[int, typer.Argument(metavar="RUN", min=1, help="Its number.")],
-) -> cli.Reply:
+def collect(run: int = cli.argument("RUN", "Its number.", least=1)) -> cli.Reply:
     """Fetch the records of a run of verify.yml, check them, and keep the good ones."""
     collected = collect_run(cli.open_queue(), run)
     # The worst cells come first.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Final
+from typing import Final
 
 from pydantic import Field
 
@@ -27,14 +27,14 @@ from contribbot.verify.verdict import proves, refuted_words
 
 @cli.command("status --against newest")
 def status(
-    patches: cli.PatchesArgument = None,
-    against: Annotated[
-        str | None, cli.option("TAG", "Look at the patches on this release, or on the newest.")
-    ] = None,
-    upstream: Annotated[
-        str | None, cli.option("NAME", "Whose release it is, where the patches are for several.")
-    ] = None,
-    text_only: cli.TextOnlyOption = False,
+    patches: list[str] | None = cli.PATCHES,
+    against: str | None = cli.option(
+        None, "TAG", "Look at the patches on this release, or on the newest."
+    ),
+    upstream: str | None = cli.option(
+        None, "NAME", "Whose release it is, where the patches are for several."
+    ),
+    text_only: bool = cli.TEXT_ONLY,
 ) -> cli.Reply:
     """Show every patch: does it apply, is it needed, where is it proved."""
     queue, names = cli.open_patches(patches)
@@ -140,7 +140,7 @@ class PatchView(Model):
 
 
 @cli.command("show rmsnorm")
-def show(patch: cli.PatchArgument) -> cli.Reply:
+def show(patch: str = cli.PATCH) -> cli.Reply:
     """Show what a patch is for, what it touches and what proves it."""
     queue, name = cli.open_patch(patch)
     opened = queue.patch(name)

@@ -10,9 +10,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
-
-import typer
+from typing import Final
 
 from contribbot.cli import command as cli
 from contribbot.cli.outcomes import closing_blocks
@@ -33,25 +31,16 @@ from contribbot.verify.verdict import RunSide
 
 @cli.command("verify rmsnorm --require cpu")
 def verify(
-    patches: cli.SomePatchesArgument = None,
-    everything: Annotated[bool, cli.flag("--all", "Verify every patch.")] = False,
-    require: Annotated[
-        list[str] | None,
-        cli.option(
-            "TARGET",
-            "Fail unless it is proved here on this target: cpu, cuda, gfx942, …",
-        ),
-    ] = None,
-    force: Annotated[bool, cli.flag("--force", "Repeat what is remembered.")] = False,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Checks that run at the same time.", show_default="cores"
-        ),
-    ] = None,
-    evidence: Annotated[
-        Path | None, cli.option("DIR", "Where records go.", default="evidence/")
-    ] = None,
+    patches: list[str] | None = cli.SOME_PATCHES,
+    everything: bool = cli.flag("--all", "Verify every patch."),
+    require: list[str] | None = cli.option(
+        None, "TARGET", "Fail unless it is proved here on this target: cpu, cuda, gfx942, …"
+    ),
+    force: bool = cli.flag("--force", "Repeat what is remembered."),
+    jobs: int | None = cli.option(
+        None, "N", "Checks that run at the same time.", default="cores", least=1
+    ),
+    evidence: Path | None = cli.option(None, "DIR", "Where records go.", default="evidence/"),
 ) -> cli.Reply:
     """Test patches: checks fail without them and pass with them, or it says what could not run.
 
@@ -87,22 +76,17 @@ class On(enum.StrEnum):
 
 @cli.command("check rmsnorm -- -k layout -x")
 def check(
-    patch: cli.PatchArgument,
-    arguments: Annotated[
-        list[str] | None,
-        cli.argument(
-            "[-- PYTEST ARGS]", "What pytest gets: -k, -x, --pdb, test_red.py::test_one, …."
-        ),
-    ] = None,
-    on: Annotated[On, cli.option("base|patched|both", "The trees to run on.")] = On.BOTH,
-    only: Annotated[
-        list[str] | None,
-        cli.option("NAME", "The check, or a target that is emulated.", "--check", default="all"),
-    ] = None,
-    launch: Annotated[
-        bool,
-        cli.flag("--launch", "Show how Triton kernels were launched, as [[compile]] states it."),
-    ] = False,
+    patch: str = cli.PATCH,
+    arguments: list[str] | None = cli.argument(
+        "[-- PYTEST ARGS]", "What pytest gets: -k, -x, --pdb, test_red.py::test_one, ….", None
+    ),
+    on: On = cli.option(On.BOTH, "base|patched|both", "The trees to run on."),
+    only: list[str] | None = cli.option(
+        None, "NAME", "The check, or a target that is emulated.", "--check", default="all"
+    ),
+    launch: bool = cli.flag(
+        "--launch", "Show how Triton kernels were launched, as [[compile]] states it."
+    ),
 ) -> cli.Reply:
     """Run the checks of one patch in this terminal, as often as you like.
 
