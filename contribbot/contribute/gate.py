@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -28,14 +28,6 @@ from contribbot.contribute.branch import branch_of, file_content, may_push, refu
 from contribbot.contribute.duplicates import is_pull, place_of
 from contribbot.contribute.figures import gather, other_tritons
 from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules, Want
-from contribbot.contribute.observations import (
-    FIRST,
-    MENDED_BY_OPENING,
-    Fact,
-    NoPerson,
-    Observation,
-    RuleCode,
-)
 from contribbot.contribute.publication import (
     MissingBelowError,
     Publication,
@@ -83,7 +75,27 @@ _AI: Final = re.compile(
 _LINES: Final = 150
 _FOR_AMD: Final = re.compile(r"(?i)\b(?:rocm|amd|hip|gfx\w+)\b")
 _WORDS: Final = 4
+#: The table of patch.toml whose keys most next steps name.
+_TABLE: Final = "[contribution] of patch.toml"
+_NOT_KNOWN: Final = "not known before the text can be made"
 
+
+@dataclass(frozen=True)
+class Observation:
+    """The finding of a check: the state and words of a row, with a code for programs."""
+
+    state: RowState
+    code: str
+    seen: str
+    next: str = ""
+    #: Whether a person must take the next step before attesting; whether `open-pr` mends the row.
+    first: bool = False
+    mended: bool = False
+
+
+passed: Final = partial(Observation, RowState.PASSED)
+failed: Final = partial(Observation, RowState.FAILED)
+for_person: Final = partial(Observation, RowState.PERSON)
 
 Check = Callable[["GateCase"], Observation | None]
 #: A row takes the first of these states that one of its checks has.
@@ -176,6 +188,10 @@ class GateCase:
             return error
 
     def __post_init__(self) -> None:
+        #: The commands for the patch that several next steps name.
+        self.name = self.patch.name
+        self.verify, self.edit = (f"contribbot {verb} {self.name}" for verb in ("verify", "edit"))
+        self.retire = f"contribbot queue retire {self.name}"
         #: The files that the patch adds or changes; its commits; their number in words.
         touched = touched_files(self.patch.files)
         self.paths = tuple(dict.fromkeys(file.path for file in touched if not file.removed))
@@ -186,19 +202,21 @@ class GateCase:
 def check_duplicates(case: GateCase) -> Observation:
     """Check that no open or merged pull request is the same work, or `different` says why."""
     if pull := case.patch.spec.pull:
-        return RuleCode.SOMEBODY_ELSES(pull=pull)
+        then = f"contribbot body {case.name} --comment"
+        return failed("somebody-elses", f"it is {pull}, somebody else's", then)
     look = case.candidates()
-    looked: dict[str, Fact] = {
-        "found": look.seen,
-        "days": look.days,
-        "looked_into": look.looked_into,
-    }
+    found = f"{look.seen} found in {look.days} days, {look.looked_into} of them looked into"
     live = [candidate for candidate in answered(case) if candidate.state != "closed"]
     if not live:
-        return RuleCode.NO_DUPLICATE(**looked)
+        return passed("no-duplicate", f"none: {found}")
     if not (open_ := [candidate.reference for candidate in live if not candidate.answer]):
-        return RuleCode.ANSWERED(count=len(live), **looked)
-    return RuleCode.DUPLICATES(count=len(open_), some=first_of(open_), first=open_[0], **looked)
+        return passed("answered", f"each of {len(live)} is answered in [contribution]: {found}")
+    seen = f"{len(open_)} without an answer: {first_of(open_)}: {found}"
+    return failed("duplicates", seen, _different(case, open_[0]))
+
+
+def _different(case: GateCase, reference: str) -> str:
+    return f'contribbot gate {case.name} --different {reference}="why this one is different"'
 
 
 def check_turned_down(case: GateCase) -> Observation | None:
@@ -208,12 +226,16 @@ def check_turned_down(case: GateCase) -> Observation | None:
     case.candidates()
     closed = [candidate for candidate in answered(case) if candidate.state == "closed"]
     if not closed:
-        return RuleCode.NOT_TURNED_DOWN()
+        return passed("not-turned-down", "none was closed without being merged, of any age")
     if not (open_ := [candidate for candidate in closed if not candidate.answer]):
-        return RuleCode.TURNED_DOWN_ANSWERED(count=len(closed))
+        seen = f"each of {len(closed)} is answered in [contribution]"
+        return passed("turned-down-answered", seen)
     first, some = open_[0], first_of([candidate.reference for candidate in open_])
-    code = RuleCode.TURNED_DOWN if first.last_word else RuleCode.CLOSED_UNSAID
-    return code(count=len(open_), some=some, first=first.reference, word=first.last_word)
+    seen = f"{len(open_)} closed without being merged: {some}"
+    if first.last_word:
+        seen += f"; a maintainer's last word on {first.reference}: {first.last_word}"
+    code = "turned-down" if first.last_word else "closed-unsaid"
+    return failed(code, seen, _different(case, first.reference))
 
 
 def answered(case: GateCase) -> tuple[Candidate, ...]:
@@ -256,9 +278,9 @@ def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> None:
 
 def check_superseded(case: GateCase) -> Observation:
     """Check that the upstream lacks the change, as far as the queue and GitHub tell."""
-    spec = case.patch.spec
-    if found := superseded(case.queue, case.patch.name):
-        return RuleCode.SUPERSEDED(why=found.words)
+    spec, then = case.patch.spec, f"propose it nowhere: {case.retire}; or correct patch.toml"
+    if found := superseded(case.queue, case.name):
+        return failed("superseded", found.words, then)
     seen: list[str] = []
     unsure = False
     for condition in spec.expires_when:
@@ -272,8 +294,8 @@ def check_superseded(case: GateCase) -> Observation:
                 why = f"there is no {reference}"
             if come and landing is not None:
                 found = Supersession(why=landing.words, by=reference)
-                remember_superseded(case.queue, {case.patch.name: found})
-                return RuleCode.SUPERSEDED(why=found.words)
+                remember_superseded(case.queue, {case.name: found})
+                return failed("superseded", found.words, then)
         else:
             state = due(
                 condition, case.patch.pin.tag, frozenset(), releases=case.patch.upstream.release
@@ -282,9 +304,10 @@ def check_superseded(case: GateCase) -> Observation:
         unsure = unsure or come is None
         seen.append(why)
     if not seen:
-        return RuleCode.NO_EXPIRY()
-    code = RuleCode.MAYBE_EXPIRED if unsure else RuleCode.NOT_EXPIRED
-    return code(conditions="; ".join(seen))
+        return passed("no-expiry", "nothing says so, and no `expires_when` is stated")
+    if unsure:
+        return for_person("maybe-expired", "; ".join(seen), f"if that has come: {then}")
+    return passed("not-expired", "; ".join(seen))
 
 
 def check_title(case: GateCase) -> Observation:
@@ -292,19 +315,27 @@ def check_title(case: GateCase) -> Observation:
     title, pattern = case.patch.spec.title, case.rules.title
     usual = case.rules.title_hint
     if not pattern:
-        return RuleCode.ANY_TITLE(title=title, usual=usual or "any")
-    code = RuleCode.TITLE if re.search(pattern, title) else RuleCode.OTHER_TITLE
-    return code(title=title, usual=usual or pattern)
+        seen = f"{title} (the upstream has no pattern; usual: {usual or 'any'})"
+        return passed("any-title", seen)
+    if re.search(pattern, title):
+        return passed("title", title)
+    seen = f"{title}: not in the form {usual or pattern}"
+    return failed("other-title", seen, "change `title` in patch.toml")
 
 
-def _no_person(name: str, email: str) -> NoPerson | None:
-    """Return why a name or address is not a person's; None: both may be a person's."""
+def _no_person(code: str, words: str, name: str, email: str, then: str) -> Observation | None:
+    """Return a failure if a name or address is not a person's; `words` stand before the reason."""
     local, _, domain = email.casefold().rpartition("@")
+    robot = local.replace("-", "") in _ROBOTS or "[bot]" in local
     if not local or "." not in domain or domain.rpartition(".")[2] in _NOWHERE:
-        return NoPerson.NO_ADDRESS
-    if local.replace("-", "") in _ROBOTS or "[bot]" in local or name.casefold().endswith("[bot]"):
-        return NoPerson.PROGRAM
-    return NoPerson.AI if _AI.fullmatch(name.strip()) else None
+        why = f"{email} is no address"
+    elif robot or name.casefold().endswith("[bot]"):
+        why = f"{email} is a program's"
+    elif _AI.fullmatch(name.strip()):
+        why = f"{name} is an AI"
+    else:
+        return None
+    return failed(code, f"{words}{why}", then)
 
 
 def check_sign_off(case: GateCase) -> Observation | None:
@@ -318,12 +349,15 @@ def check_sign_off(case: GateCase) -> Observation | None:
         }
         return (mail.name.casefold(), mail.email.casefold()) in names
 
+    sign = f"{case.edit}; git rebase --signoff"
     for name, mail in case.mails.items():
-        if why := _no_person(mail.name, mail.email):
-            return RuleCode.SIGNED_BY_NO_PERSON(why=why.words(mail.name, mail.email))
+        by = ("signed-by-no-person", "signed off by nobody: ", mail.name, mail.email)
+        if failure := _no_person(*by, f"{sign} --reset-author"):
+            return failure
         if not signed(mail):
-            return RuleCode.NOT_SIGNED(author=f"{mail.name} <{mail.email}>", file=name)
-    return RuleCode.SIGNED(commits=case.commits)
+            seen = f"no Signed-off-by of the author {mail.name} <{mail.email}> in {name}"
+            return failed("not-signed", seen, sign)
+    return passed("signed", f"signed off by the author in {case.commits}")
 
 
 def check_ai_trailer(case: GateCase) -> Observation | None:
@@ -332,7 +366,8 @@ def check_ai_trailer(case: GateCase) -> Observation | None:
     if not pattern or (contribution.ai and not ai_used(contribution)):
         return None
     if not contribution.ai:
-        return RuleCode.TRAILER_WAITS()
+        seen = f"a trailer waits for how AI was used: `ai` in {_TABLE}"
+        return for_person("trailer-waits", seen)
     shown: list[str] = []
     env = git_environment({"GIT_CEILING_DIRECTORIES": "/"})
     for name, mail in case.mails.items():
@@ -341,31 +376,45 @@ def check_ai_trailer(case: GateCase) -> Observation | None:
         trailers = done.stdout.decode("utf-8", "replace").splitlines()
         matching = [trailer for trailer in trailers if re.search(pattern, trailer)]
         if not matching:
-            return RuleCode.NO_TRAILER(file=name)
+            then = f"add one such as `Assisted-by: NAME`: {case.edit}"
+            return failed("no-trailer", f"AI was used, and no trailer says so in {name}", then)
         shown += matching
     # The reader of the row sees whether a trailer names an AI or a person.
-    return RuleCode.TRAILERS(commits=case.commits, trailers="; ".join(dict.fromkeys(shown)))
+    return passed("trailers", f"in {case.commits}: {'; '.join(dict.fromkeys(shown))}")
+
+
+def check_issue_named(case: GateCase) -> Observation | None:
+    """Check that patch.toml names an issue, if the upstream needs an issue."""
+    if case.patch.spec.contribution.issue or case.rules.issue != "required":
+        return None
+    then = f"open one (`contribbot body {case.name}` has the text) or find one, and name it as"
+    seen = "the upstream wants a linked issue, and none is named"
+    return failed("no-issue", seen, f"{then} `issue` in {_TABLE}")
 
 
 def check_issue(case: GateCase) -> Observation | None:
-    """Check that an open issue is linked, if the upstream needs an issue."""
-    named = case.patch.spec.contribution.issue
+    """Check that the named issue is open, and is no pull request."""
+    named, correct = case.patch.spec.contribution.issue, f"correct `issue` in {_TABLE}"
     if not named:
-        return RuleCode.NO_ISSUE() if case.rules.issue == "required" else None
+        return None
     repository, _, number = named.partition("#")
     try:
         issue = case.ask(lambda github: github.issue(repository, int(number)).complete())
     except (NotFoundError, RefusedError) as error:
         if isinstance(error, RefusedError) and error.status != HTTPStatus.GONE:
             raise
-        return RuleCode.ISSUE_ABSENT(issue=named)
-    title, place = line_of(issue.title), place_of(issue)
+        return failed("issue-absent", f"there is no {named}", correct)
+    seen, place = f"{named} “{line_of(issue.title)}” is", place_of(issue)
     if place.lower() != repository.lower() or issue.number != int(number):
-        return RuleCode.ISSUE_MOVED(issue=named, place=line_of(f"{place}#{issue.number}"))
+        now = line_of(f"{place}#{issue.number}")
+        return failed("issue-moved", f"{named} is {now} now", correct)
     if is_pull(issue):
-        return RuleCode.ISSUE_IS_PULL(issue=named, title=title)
-    code = RuleCode.ISSUE_CLOSED if issue.state == "closed" else RuleCode.ISSUE_OPEN
-    return code(issue=named, title=title)
+        then = f"{correct}, or name it in `related`"
+        return failed("issue-is-pull", f"{seen} a pull request", then)
+    if issue.state == "closed":
+        then = "read there why, and say in the text what is still wrong"
+        return for_person("issue-closed", f"{seen} closed", then)
+    return passed("issue-open", f"{seen} open")
 
 
 def check_tests(case: GateCase) -> Observation | None:
@@ -373,61 +422,64 @@ def check_tests(case: GateCase) -> Observation | None:
     if not case.rules.tests:
         return None
     below = tuple(f"{folder}/" for folder in case.rules.tests)
-    if tests := tuple(path for path in case.paths if path.startswith(below)):
-        return RuleCode.TESTS(tests=tests)
-    return RuleCode.NO_TEST(folders=case.rules.tests)
+    if tests := [path for path in case.paths if path.startswith(below)]:
+        return passed("tests", ", ".join(tests))
+    seen = f"no file below {', '.join(case.rules.tests)} is touched"
+    return failed("no-test", seen, f"bring a test that fails on the base: {case.edit}")
 
 
 def check_text(case: GateCase) -> Observation | None:
     """Check that the text can be made, has all that the upstream wants, and is not too long."""
     body = case.body
     if unwritten := case.patch.spec.unwritten:
-        return RuleCode.UNWRITTEN(keys=tuple(unwritten))
+        seen = f"{', '.join(unwritten)} not written yet"
+        return failed("unwritten", seen, "write it in patch.toml")
     if isinstance(body, NotProvedError):
         return None  # check_evidence says so
     if isinstance(body, ContribbotError):
-        return RuleCode.REFUSED(message=body.message, hint=body.hint)
-    wants = [want for want in body.wants if want is not Want.ISSUE]
-    if wants:
-        code = RuleCode.OWN_WORDS if wants == [Want.WORDS] else RuleCode.WANTS
-        return code(wants="; ".join(want.words for want in wants))
+        return failed("refused", body.message, body.hint)
+    if wants := [want for want in body.wants if want is not Want.ISSUE]:
+        seen = f"still to write: {'; '.join(want.words for want in wants)}"
+        own = wants == [Want.WORDS]
+        make = partial(for_person, first=True) if own else failed
+        return make("own-words" if own else "wants", seen, "" if own else f"write it in {_TABLE}")
     for words, most, place in (
         (body.overview_words, OVERVIEW_WORDS, "in the overview"),
         (body.visible_words, VISIBLE_WORDS, "seen at once"),
         (body.words, WORDS, "in all, folds included"),
     ):
         if words > most:
-            return RuleCode.LONG(words=words, most=most, place=place)
-    return RuleCode.TEXT(
-        words=body.words,
-        most=WORDS,
-        visible=body.visible_words,
-        template=f"template {body.template}",
-    )
+            then = "say less in problem, root_cause and solution, or in summary and claims of"
+            return failed("long", f"{words} words {place}, and {most} may be", f"{then} {_TABLE}")
+    seen = f"{body.words} words of {WORDS}, {body.visible_words} seen at once"
+    return passed("text", f"{seen}, template {body.template}")
 
 
 def check_evidence(case: GateCase) -> Observation | None:
     """Check that fresh evidence proves the patch."""
     body = case.body
     if isinstance(body, Body):
-        return RuleCode.EVIDENCE(files=tuple(record.file for record in body.records))
+        files = ", ".join(record.file for record in body.records)
+        return passed("evidence", f"fresh: {files}")
     if isinstance(body, NotProvedError) and not isinstance(body, UnwrittenError):
-        return RuleCode.REFUSED(message=body.message, hint=body.hint)
+        return failed("refused", body.message, body.hint)
     return None
 
 
 def check_targets(case: GateCase) -> Observation | None:
     """Check that fresh evidence proves each target that the upstream requires."""
-    name, required = case.patch.name, case.rules.require
+    required = case.rules.require
     if not required:
         return None
     stated = asked(case.patch.spec)
-    if missing := tuple(target for target in required if target not in stated):
-        return RuleCode.NOT_STATED(targets=missing)
-    known = {row.target: row.evidence for row in target_states(case.queue, name)}
-    if unproved := tuple(f"{it} ({known[it]})" for it in required if known[it] != "fresh"):
-        return RuleCode.REQUIRED_OPEN(targets=unproved)
-    return RuleCode.REQUIRED(targets=required)
+    if missing := [target for target in required if target not in stated]:
+        seen = f"required, and the patch states nothing for it: {', '.join(missing)}"
+        return failed("not-stated", seen, "state a check for it in patch.toml")
+    known = {row.target: row.evidence for row in target_states(case.queue, case.name)}
+    if unproved := [f"{it} ({known[it]})" for it in required if known[it] != "fresh"]:
+        seen, then = ", ".join(unproved), f"{case.verify}, on a machine that has it"
+        return failed("required-open", f"required, and not proved: {seen}", then)
+    return passed("required", f"required and proved: {', '.join(required)}")
 
 
 def check_toolchain(case: GateCase) -> Observation | None:
@@ -435,22 +487,26 @@ def check_toolchain(case: GateCase) -> Observation | None:
     pin = case.patch.pin
     if not pin.toolchains or isinstance(case.body, ContribbotError):
         return None
-    if not (others := other_tritons(gather(case.queue, case.patch.name))):
+    if not (others := other_tritons(gather(case.queue, case.name))):
         return None
     stated = pin.toolchains[0]
-    return RuleCode.OTHER_TRITON(
-        others=others, pin=pin.title, triton=stated.triton, source=stated.source, date=stated.date
-    )
+    seen = f"compiled with {', '.join(others)}, and {pin.title} ships triton {stated.triton}"
+    read = f"{stated.source}, read {stated.date}"
+    return failed("other-triton", f"{seen} ({read})", case.verify)
 
 
 def check_not_run(case: GateCase) -> Observation:
     """Check that the text names each target on which nothing ran; a person judges the rest."""
     body = case.body
     if isinstance(body, ContribbotError):
-        return RuleCode.NO_TEXT_YET()
-    if silent := tuple(target for target in body.not_run if target not in body.text):
-        return RuleCode.SILENT(targets=silent)
-    return RuleCode.NOT_RUN(targets=body.not_run) if body.not_run else RuleCode.RUN()
+        return for_person("no-text-yet", _NOT_KNOWN)
+    if silent := [target for target in body.not_run if target not in body.text]:
+        then = "let the template have `not_run`; see docs/upstreams.md"
+        return failed("silent", f"the text does not say: not run on {', '.join(silent)}", then)
+    if not body.not_run:
+        return passed("run", "something ran on each target that the patch is for")
+    then = f"the text says so; on such a machine: {case.verify}; or let the upstream's CI do it"
+    return for_person("not-run", f"not run: {', '.join(body.not_run)}", then)
 
 
 def check_speed(case: GateCase) -> Observation | None:
@@ -459,13 +515,15 @@ def check_speed(case: GateCase) -> Observation | None:
     if not (case.rules.speed and re.search(case.rules.speed, title)):
         return None
     if isinstance(case.body, ContribbotError):
-        return RuleCode.NO_TEXT_YET()
+        return for_person("no-text-yet", _NOT_KNOWN)
     amd = bool(_FOR_AMD.search(title))
     timed = case.body.timed
-    if matching := tuple(target for target in timed if target.startswith("gfx") or not amd):
-        return RuleCode.TIMED(targets=matching)
+    if matching := [target for target in timed if target.startswith("gfx") or not amd]:
+        return passed("timed", f"measured on {', '.join(matching)}")
     place = "an AMD GPU" if amd else "a GPU"
-    return RuleCode.NOT_TIMED(place=place, targets=timed or "no GPU")
+    seen = f"the title promises speed on {place}: measured on {', '.join(timed) or 'no GPU'}"
+    then = f"a [[bench]] there (docs/bench.md): {case.verify}; or another title"
+    return failed("not-timed", seen, then)
 
 
 def check_end_to_end(case: GateCase) -> Observation | None:
@@ -474,22 +532,28 @@ def check_end_to_end(case: GateCase) -> Observation | None:
     if not (case.rules.end_to_end and re.search(case.rules.end_to_end, title)):
         return None
     if said := case.patch.spec.contribution.model_evaluation:
-        return RuleCode.END_TO_END(said=said)
-    return RuleCode.NO_END_TO_END()
+        return passed("end-to-end", said)
+    seen = "nothing says that it was run end to end, or why it was not"
+    then = f"run it, or write `not run: why`, as `model_evaluation` in {_TABLE}"
+    return failed("no-end-to-end", seen, then)
 
 
 def check_size(case: GateCase) -> Observation:
     """Check that the change is small enough to be read at once."""
     lines = changed_lines(case.patch, case.rules)
-    code = RuleCode.SMALL if lines <= _LINES else RuleCode.LARGE
-    return code(lines=lines, most=_LINES)
+    seen = f"{lines} changed lines outside tests"
+    if lines <= _LINES:
+        return passed("small", seen)
+    then = f"split it: contribbot queue split {case.name} NEW PATH… (docs/queue.md)"
+    return for_person("large", f"{seen}; a reviewer reads {_LINES} at once", then)
 
 
 def check_style(case: GateCase) -> Observation | None:
     """Check that the style stage found nothing that a reviewer would mind."""
     if isinstance(case.body, ContribbotError) or not case.body.minded:
         return None
-    return RuleCode.STYLE(minded=first_of(case.body.minded))
+    seen = f"a reviewer would mind {first_of(case.body.minded)}"
+    return failed("style", seen, f"mend it: {case.edit}")
 
 
 def check_template(case: GateCase) -> Observation:
@@ -499,38 +563,45 @@ def check_template(case: GateCase) -> Observation:
     try:
         file = case.ask(lambda github: github.repository(where).get_contents(live, branch))
     except NotFoundError:
-        return RuleCode.NO_TEMPLATE(repository=where, path=live)
+        seen = f"{where} has no {live} any more"
+        return for_person("no-template", seen, "see where its template is now")
     text = "" if isinstance(file, list) else file_content(file).decode("utf-8", "replace")
-    changed = compare_with_live(ours, text)
-    if changed:
-        return RuleCode.TEMPLATE_CHANGED(changes="; ".join(changed))
-    return RuleCode.TEMPLATE(path=live, version=ours.version)
+    if changed := compare_with_live(ours, text):
+        then = "see whether the text still answers what it asks"
+        return for_person("template-changed", "; ".join(changed), then)
+    return passed("template", f"{live} has the headings of {ours.version}")
 
 
 def check_docs(case: GateCase) -> Observation:
     """Check that `docs` names a documented path or says that no documentation is needed."""
     docs = case.patch.spec.contribution.docs.strip()
     if not docs:
-        return RuleCode.NO_DOCS()
+        then = f"name the paths that document it, or `none needed: why`, as `docs` in {_TABLE}"
+        return for_person("no-docs", "nothing says whether users see a change", then)
     if not case.patch.spec.contribution.documents:
-        return RuleCode.NO_DOCS_NEEDED(docs=docs)
-    if paths := tuple(path for path in case.paths if path in docs):
-        return RuleCode.DOCS(paths=paths)
-    return RuleCode.DOCS_ABSENT(docs=docs)
+        return for_person("no-docs-needed", docs)
+    if paths := [path for path in case.paths if path in docs]:
+        return passed("docs", ", ".join(paths))
+    seen = f"`docs` names no file that the patch touches: {docs}"
+    return failed("docs-absent", seen, f"bring it, or write `none needed: why`, in {_TABLE}")
 
 
 def check_person(case: GateCase) -> Observation:
     """Check that patch.toml names a person, and a fresh record of that person's run."""
     who = case.patch.spec.contribution.person
     if who is None:
-        return RuleCode.NOBODY()
-    if why := _no_person(who.name, who.email):
-        return RuleCode.NO_PERSON(why=why.words(who.name, who.email))
+        then = f"a person does it: contribbot attest {case.name}"
+        return failed("nobody", "nobody has read it and run it", then)
+    then = f"name who stands for it, as `person` in {_TABLE}"
+    if failure := _no_person("no-person", "", who.name, who.email, then):
+        return failure
     if isinstance(case.body, ContribbotError):
-        return RuleCode.PERSON_WAITS(name=who.name, record=who.record)
+        seen = f"{who.name}; whether {who.record} holds is not known before there is a text"
+        return for_person("person-waits", seen)
     if all(record.file != who.record for record in case.body.records):
-        return RuleCode.PERSON_NOT_FRESH(record=who.record)
-    return RuleCode.STANDS(name=who.name, email=who.email, ran=who.ran, record=who.record)
+        seen = f"{who.record} is no fresh record of {case.name}"
+        return failed("person-not-fresh", seen, case.verify)
+    return passed("stands", f"{who.name} <{who.email}> ran {who.ran}: {who.record}")
 
 
 def check_by_hand(case: GateCase) -> Observation:
@@ -544,7 +615,7 @@ def check_by_hand(case: GateCase) -> Observation:
         f"CI: {' '.join(rules.ci.start.split())}",
         *([f"labels, once it is open: {named}"] if named else ()),
     )
-    return RuleCode.BY_HAND(steps="; ".join(steps))
+    return for_person("by-hand", "; ".join(steps))
 
 
 def check_stack(case: GateCase) -> Observation | None:
@@ -552,25 +623,26 @@ def check_stack(case: GateCase) -> Observation | None:
     if not case.patch.spec.depends_on:
         return None
     try:
-        journal = PublicationJournal(case.queue)
-        waits = check_below(case.queue, journal, case.patch.name)
+        waits = check_below(case.queue, PublicationJournal(case.queue), case.name)
     except MissingBelowError as error:
-        return RuleCode.BELOW_FIRST(message=error.message, hint=error.hint)
+        return for_person("below-first", error.message, error.hint, first=True)
     except OpeningError as error:
-        return RuleCode.REFUSED(message=error.message, hint=error.hint)
-    pulls = tuple(f"{below} ({pull})" for below, pull in waits.items())
-    return RuleCode.BELOW_WAITS(pulls=pulls) if pulls else RuleCode.BELOW_MERGED()
+        return failed("refused", error.message, error.hint)
+    if pulls := ", ".join(f"{below} ({pull})" for below, pull in waits.items()):
+        return passed("below-waits", f"waits for {pulls}")
+    return passed("below-merged", "all that it depends on is merged")
 
 
 def check_upstream(case: GateCase) -> Observation:
     """Check that the upstream takes pull requests and still has the stated name."""
     upstream, stated = case.repository, case.patch.upstream.repository
-    why = refuses_pulls(upstream)
-    if why:
-        return RuleCode.NO_PULLS(repository=upstream.full_name, why=why)
-    if upstream.full_name.lower() != stated.lower():
-        return RuleCode.RENAMED(stated=stated, repository=upstream.full_name)
-    return RuleCode.UPSTREAM(repository=upstream.full_name, branch=upstream.default_branch)
+    name = upstream.full_name
+    if why := refuses_pulls(upstream):
+        return failed("no-pulls", f"{name} {why}", "look on its page for where it takes changes")
+    if name.lower() != stated.lower():
+        then = "correct upstreams/NAME.toml"
+        return for_person("renamed", f"{stated} is called {name} now", then)
+    return passed("upstream", f"{name}, branch {upstream.default_branch}")
 
 
 def check_open_prs(case: GateCase) -> Observation | None:
@@ -580,53 +652,61 @@ def check_open_prs(case: GateCase) -> Observation | None:
         return None
     login = case.ask(lambda github: github.me)
     if may_push(case.repository):
-        return RuleCode.WRITE_ACCESS(login=login)
+        return passed("write-access", f"no limit for {login}, who has write access")
     query = f"repo:{repository} is:pr is:open author:{login}"
     found, known = case.ask(lambda github: github.search(query, 1)), case.publication
     # The count includes this patch's pull request if it is open already.
     room = cap if known.reference and not known.ended else cap - 1
-    many = RuleCode.SEARCH_CUT if found.incomplete else RuleCode.FEW_OPEN
-    code = RuleCode.TOO_MANY_OPEN if found.total > room else many
-    return code(login=login, count=found.total, most=cap)
+    seen = f"{login} has {found.total} open, {cap} at most"
+    if found.total > room:
+        return failed("too-many-open", seen, "finish one of them first")
+    if not found.incomplete:
+        return passed("few-open", seen)
+    seen, then = f"{seen}, and GitHub did not finish the search", "run it again in some minutes"
+    return Observation(RowState.UNKNOWN, "search-cut", seen, then)
 
 
 def check_own_pr(case: GateCase) -> Observation:
     """Check that the patch's pull request is open and not behind, or that open-pr can open it."""
-    name = case.patch.name
-    known = PublicationJournal(case.queue).publication(name, digest=case.patch.digest)
-    if not known.reference:
-        return RuleCode.NONE_OPENED()
+    known = PublicationJournal(case.queue).publication(case.name, digest=case.patch.digest)
+    pull = known.reference
+    if not pull:
+        return passed("none-opened", "none was opened yet")
     # The journal's state of the pull request came from GitHub, too.
     case.asked = True
     try:
-        landing = case.ending(known.reference)
+        landing = case.ending(pull)
     except NotAskedError:
         if known.state != "merged":
             raise
-        return RuleCode.LANDED(pull=known.reference, why="merged")
+        return failed("landed", f"{pull}: merged", case.retire)
     if landing is None:
         return _behind(case)
-    branch, pull, why = branch_of(case.patch), known.reference, landing.words
+    branch, seen = branch_of(case.patch), f"{pull}: {landing.words}"
     if landing.upstream:
-        return RuleCode.LANDED(pull=pull, why=why)
+        return failed("landed", seen, case.retire)
     if branch != known.branch:
-        return RuleCode.REOPENED(pull=pull, why=why, branch=branch)
-    return RuleCode.CLOSED(pull=pull, why=why)
+        return passed("reopened", f"{seen}; open-pr opens another from {branch}")
+    then = f"read there why; reopen it, or name another `branch` in {_TABLE}"
+    return failed("closed", seen, then)
 
 
 def _behind(case: GateCase) -> Observation:
     """Return an observation on how far the pull request's branch is behind its base."""
     known, repository = case.publication, case.patch.upstream.repository
-    base = case.repository.default_branch
+    base, then = case.repository.default_branch, f"contribbot open-pr {case.name}"
     head = f"{known.fork.partition('/')[0]}:{known.branch}"
     try:
         comparison = case.ask(lambda github: github.compare(repository, base, head))
     except NotFoundError:
-        return RuleCode.NO_BRANCH(fork=known.fork, branch=known.branch)
+        seen = f"{known.fork} has no branch {known.branch}"
+        return failed("no-branch", seen, then, mended=True)
     if not comparison.behind_by:
-        return RuleCode.CURRENT(pull=known.reference, head=head, base=base)
-    code = RuleCode.TOO_FAR_BEHIND if case.rules.ci.current else RuleCode.BEHIND
-    return code(head=head, behind=comparison.behind_by, base=base)
+        return passed("current", f"{known.reference} is open, and {head} has all of {base}")
+    seen, then = f"{head} is {comparison.behind_by} commits behind {base}", f"{then} --up-to-date"
+    if case.rules.ci.current:
+        return failed("too-far-behind", seen, then, mended=True)
+    return for_person("behind", seen, then, mended=True)
 
 
 #: The rules in the order of judging: duplicates first, because the text tells of that search.
@@ -636,7 +716,7 @@ RULES: Final[Mapping[str, tuple[Check, ...]]] = {
     "superseded": (check_superseded,),
     "title": (check_title,),
     "commits": (check_sign_off, check_ai_trailer),
-    "issue": (check_issue,),
+    "issue": (check_issue_named, check_issue),
     "tests": (check_tests,),
     "text": (check_text,),
     "evidence": (check_evidence, check_targets, check_toolchain),
@@ -687,23 +767,18 @@ def judge_rule(rule: str, case: GateCase) -> Row:
     """Return a rule's row, made from the worst observations of the rule's checks."""
     case.asked = False
     found = [each for check in RULES[rule] if (each := _observe(check, case)) is not None]
-    found = found or [RuleCode.NOT_ASKED_FOR()]
-    worst = next(state for state in _WORST if any(each.code.state is state for each in found))
-    told = [
-        replace(each, facts={"patch": case.patch.name, **each.facts})
-        for each in found
-        if each.code.state is worst
-    ]
-    codes = tuple(dict.fromkeys(each.code for each in told))
+    found = found or [passed("not-asked-for", "not asked for")]
+    worst = next(state for state in _WORST if any(each.state is state for each in found))
+    told = [each for each in found if each.state is worst]
     return Row(
         rule=rule,
         state=worst,
-        codes=tuple(code.name.lower().replace("_", "-") for code in codes),
+        codes=tuple(dict.fromkeys(each.code for each in told)),
         github=case.asked,
         seen=line_of("; ".join(dict.fromkeys(each.seen for each in told))) or "nothing",
         next=line_of("; ".join(each.next for each in told if each.next)),
-        first=not FIRST.isdisjoint(codes),
-        mended_by_opening=MENDED_BY_OPENING.issuperset(codes),
+        first=any(each.first for each in told),
+        mended_by_opening=all(each.mended for each in told),
     )
 
 
@@ -718,9 +793,9 @@ def _observe(check: Check, case: GateCase) -> Observation | None:
         with guard:
             return check(case)
     except NotAskedError:
-        return RuleCode.OFFLINE()
+        return Observation(RowState.NOT_LOOKED_AT, "offline", "GitHub was not asked")
     except GitHubError as error:
         # Do not repeat the previous error's hint.
         hint = "" if case.hint == error.hint else error.hint
         case.hint = error.hint
-        return RuleCode.NO_ANSWER(message=error.message, hint=hint)
+        return Observation(RowState.UNKNOWN, "no-answer", error.message, hint)

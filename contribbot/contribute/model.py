@@ -149,7 +149,7 @@ class Row(Model):
 
     rule: Name
     state: Annotated[RowState, Field(strict=False)]
-    #: The `RuleCode` names behind the sentences, in lower case with dashes.
+    #: The codes of the observations behind the sentences, for programs.
     codes: Texts
     seen: Line
     next: Line | Literal[""] = ""

@@ -2,19 +2,15 @@ from __future__ import annotations
 
 import json
 import re
-import string
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from contribbot.contribute import gate as gate_module
 from contribbot.contribute.body import rules_of
 from contribbot.contribute.duplicates import look_file
 from contribbot.contribute.gate import RULES, GateCase, judge, judge_rule
 from contribbot.contribute.model import Gate, Row, RowState
-from contribbot.contribute.observations import RuleCode
 from contribbot.github import client
 from contribbot.github.client import Waits
 from tests.contribute.gatetoy import (
@@ -50,15 +46,6 @@ resigned, toml, rules = put(PATCH), put("patches/area/patch.toml"), put(RULES_FI
 
 def states(gate: Gate) -> dict[str, str]:
     return {row.rule: str(row.state) for row in gate.rows}
-
-
-@pytest.mark.parametrize("code", RuleCode)
-def test_each_code_is_reported_and_the_facts_of_its_words_are_given(code: RuleCode) -> None:
-    source = Path(gate_module.__file__).read_text("utf-8")
-    assert re.search(rf"RuleCode\.{code.name}\b", source)
-    words = [*string.Formatter().parse(code.seen), *string.Formatter().parse(code.next)]
-    for name in {name for _, name, _, _ in words if name} - {"patch"}:
-        assert re.search(rf"\b{name}=|\"{name}\": ", source), name
 
 
 def test_a_patch_that_keeps_every_rule_passes(table: Table) -> None:
