@@ -68,7 +68,7 @@ SAME = 'name = "same"'
         (
             'file = "test_red.py"',
             'file = "../red.py"',
-            ":11: checks[0].file: ../red.py: a check's file is called",
+            ":11: checks[0].file: '../red.py' is not test_NAME.py, a file in checks/",
         ),
         ('file = "test_red.py"', 'file = "test_x.py"', " the check red names test_x.py"),
         ('file = "test_red.py"', 'file = "test_rd.py"', "no such file (did you mean test_red.py?)"),

@@ -53,13 +53,7 @@ def is_emulated(target: str) -> bool:
     return target.startswith(EMULATED)
 
 
-def _is_a_test(name: str) -> str:
-    if not re.fullmatch(r"test_[A-Za-z0-9_]+\.py", name):
-        raise ValueError(f"{name}: a check's file is called test_NAME.py, and lies in checks/")
-    return name
-
-
-CheckFile = Annotated[str, AfterValidator(_is_a_test)]
+CheckFile = Annotated[str, form(r"^test_[A-Za-z0-9_]+\.py$", "test_NAME.py, a file in checks/")]
 VariableName = Annotated[str, form(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable")]
 VariableValue = Annotated[str, form(r"^[^\x00]*$", "text without a NUL")]
 Environment = dict[VariableName, VariableValue]
@@ -119,6 +113,11 @@ class Needy(Model):
         return next(need for need in self.requires if not need.startswith("python:"))
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """The target alone in a tuple, as entries for several targets have a tuple of targets."""
+        return (self.target,)
+
+    @property
     def modules(self) -> tuple[str, ...]:
         """The names of the Python modules that must be importable."""
         return tuple(need[7:] for need in self.requires if need.startswith("python:"))
@@ -163,7 +162,7 @@ DtypeName = Annotated[str, form(r"^[a-z][a-z0-9_]*$", "a name of a-z, 0-9 and _"
 class Hipify(Stated):
     """The result that the upstream's hipify step must have."""
 
-    expect: Literal["fail-to-pass", "pass-to-pass"] = "pass-to-pass"
+    expect: Expectation = "pass-to-pass"
     sources: TreePaths = ()
 
 
@@ -203,14 +202,11 @@ class Compile(Stated):
             raise ValueError("env: kind triton has one, kind hip has `defines`")
         if self.triton and self.kind == "hip":
             raise ValueError("triton: kind hip is compiled without it")
-        for key, stated in (
-            ("instructions", self.instructions),
-            ("fewer_instructions", self.fewer_instructions),
-        ):
-            for target in stated:
-                if target not in self.targets:
-                    listed = ", ".join(self.targets)
-                    raise ValueError(f"{key}: {target} is not among the targets: {listed}")
+        claims = {"instructions": self.instructions, "fewer_instructions": self.fewer_instructions}
+        for key, target in ((key, target) for key, stated in claims.items() for target in stated):
+            if target not in self.targets:
+                listed = ", ".join(self.targets)
+                raise ValueError(f"{key}: {target} is not among the targets: {listed}")
         return self
 
 
@@ -226,16 +222,12 @@ EMULATED_TARGETS: Final = (
 LIMITS_VARIABLE: Final = "CONTRIBBOT_NUMERICS"
 
 
-class ErrorCheck(Check):
+class Numerics(Check):
     """A check whose results are judged against a reference of higher precision."""
 
     fudge: Positive
     floor: Positive | dict[DtypeName, Positive]
     why: Prose
-
-
-class Numerics(ErrorCheck):
-    """A check that runs on hardware and judges results against a reference."""
 
 
 class EmulatedCheck(Check):
@@ -252,7 +244,7 @@ class EmulatedCheck(Check):
         return f"{self.name} for {EMULATED}{self.emulated}"
 
 
-class EmulatedNumerics(EmulatedCheck, ErrorCheck):
+class EmulatedNumerics(EmulatedCheck, Numerics):
     """An emulated check whose results are judged against a reference of higher precision."""
 
 
@@ -318,7 +310,7 @@ class Build(Stated):
 
     name: Name
     way: Literal["extension", "full"]
-    expect: Literal["fail-to-pass", "pass-to-pass"] = "pass-to-pass"
+    expect: Expectation = "pass-to-pass"
     sources: TreePaths = ()
     binding: TreePath | Literal[""] = ""
     include: TreePaths = ()

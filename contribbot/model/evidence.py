@@ -18,26 +18,10 @@ from pydantic import (
     create_model,
 )
 
+from contribbot.model import record
 from contribbot.model.base import Loose, Many, Model, ObjectId, Sha256, Time
 from contribbot.model.checks import is_emulated
 from contribbot.model.pin import Pin, Upstream
-from contribbot.model.record import (
-    ApplyDetails,
-    BehaviourDetails,
-    BenchDetails,
-    BuildDetails,
-    CheckDetails,
-    CompileDetails,
-    EmulateDetails,
-    HipifyDetails,
-    NumericsDetails,
-    PreflightRecord,
-    RunnerFault,
-    SourceDetails,
-    StageDetails,
-    StatedDetails,
-    StyleDetails,
-)
 
 
 class Gpu(Model):
@@ -135,11 +119,11 @@ class StageResult(Model):
     cached: bool = False
     #: The time when the stage ran; None: it did not run.
     seen: Time | None = None
-    runner_fault: RunnerFault | None = None
-    preflight: PreflightRecord | None = None
+    runner_fault: record.RunnerFault | None = None
+    preflight: record.PreflightRecord | None = None
     patch_fault: Loose[PatchFault] | None = None
     #: Further facts that the stage reports; None: no facts.
-    details: StageDetails | None = None
+    details: record.StageDetails | None = None
 
     @classmethod
     def stage_name(cls) -> str:
@@ -157,12 +141,12 @@ class StageResult(Model):
         return self.reason.removeprefix(f"{self.label}: " if self.label else "")
 
     @property
-    def stated(self) -> StatedDetails | None:
+    def stated(self) -> record.StatedDetails | None:
         """The details of an entry on both trees; None: another stage, or the stage did not run."""
-        return self.details if isinstance(self.details, StatedDetails) else None
+        return self.details if isinstance(self.details, record.StatedDetails) else None
 
 
-def _result(stage: str, details: type[StageDetails]) -> type[StageResult]:
+def _result(stage: str, details: type[record.StageDetails]) -> type[StageResult]:
     """Return the type of a stage's results, with the type of the stage's details."""
     literal = Literal[stage]  # type: ignore[valid-type]  # mypy knows no literal of a variable
     return create_model(
@@ -174,29 +158,27 @@ def _result(stage: str, details: type[StageDetails]) -> type[StageResult]:
     )
 
 
-SourceStageResult = _result("source", SourceDetails)
-ApplyStageResult = _result("apply", ApplyDetails)
-StyleStageResult = _result("style", StyleDetails)
-HipifyStageResult = _result("hipify", HipifyDetails)
-CompileStageResult = _result("compile", CompileDetails)
-BuildStageResult = _result("build", BuildDetails)
-ReproduceStageResult = _result("reproduce", CheckDetails)
-NumericsStageResult = _result("numerics", NumericsDetails)
-EmulateStageResult = _result("emulate", EmulateDetails)
-BenchStageResult = _result("bench", BenchDetails)
-BehaviourStageResult = _result("behaviour", BehaviourDetails)
+SourceStageResult = _result("source", record.SourceDetails)
+ApplyStageResult = _result("apply", record.ApplyDetails)
+StyleStageResult = _result("style", record.StyleDetails)
+HipifyStageResult = _result("hipify", record.HipifyDetails)
+CompileStageResult = _result("compile", record.CompileDetails)
+BuildStageResult = _result("build", record.BuildDetails)
+ReproduceStageResult = _result("reproduce", record.CheckDetails)
+NumericsStageResult = _result("numerics", record.NumericsDetails)
+EmulateStageResult = _result("emulate", record.EmulateDetails)
+BenchStageResult = _result("bench", record.BenchDetails)
+BehaviourStageResult = _result("behaviour", record.BehaviourDetails)
 
-_TYPES: Final = (
-    *(SourceStageResult, ApplyStageResult, StyleStageResult, HipifyStageResult),
-    *(CompileStageResult, BuildStageResult, ReproduceStageResult, NumericsStageResult),
-    *(EmulateStageResult, BenchStageResult, BehaviourStageResult),
-)
 #: The result of any stage; the key `stage` decides the class.
 AnyResult = Annotated[
     StageResult,
     GetPydanticSchema(
         lambda _source, schema_of: schema_of(
-            Annotated[functools.reduce(operator.or_, _TYPES), Field(discriminator="stage")]
+            Annotated[
+                functools.reduce(operator.or_, StageResult.__subclasses__()),
+                Field(discriminator="stage"),
+            ]
         )
     ),
 ]

@@ -74,21 +74,19 @@ class Behaviour(Model):
         """The reason for the verdict, and the entries without an answer, in a line."""
         if self.trouble:
             return self.trouble
-        counts = {says: [entry for entry in self.entries if entry.says is says] for says in Says}
-        fails, passes = counts[Says.FAILS], counts[Says.PASSES]
         if not self.entries:
             return "the patch states nothing that fails without it"
-        parts = []
-        if fails:
-            parts.append(f"{fails[0].label} still fails as stated: {fails[0].reason}")
-        if passes:
-            parts.append(f"{len(passes)} of {len(self.entries)} pass without the patch")
-        if counts[Says.OTHER]:
-            first = counts[Says.OTHER][0]
-            parts.append(f"{len(counts[Says.OTHER])} show nothing ({first.label}: {first.reason})")
-        if counts[Says.CANNOT]:
-            parts.append(f"{len(counts[Says.CANNOT])} cannot run here")
-        return "; ".join(parts)
+        fails, passes, other, cannot = (
+            [entry for entry in self.entries if entry.says is says]
+            for says in (Says.FAILS, Says.PASSES, Says.OTHER, Says.CANNOT)
+        )
+        parts = (
+            f"{fails[0].label} still fails as stated: {fails[0].reason}" if fails else "",
+            f"{len(passes)} of {len(self.entries)} pass without the patch" if passes else "",
+            f"{len(other)} show nothing ({other[0].label}: {other[0].reason})" if other else "",
+            f"{len(cannot)} cannot run here" if cannot else "",
+        )
+        return "; ".join(filter(None, parts))
 
 
 class Text(enum.StrEnum):

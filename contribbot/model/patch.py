@@ -157,52 +157,46 @@ class PatchSpec(Model):
     emulated: Many[Emulated] = Field(default=(), exclude_if=operator.not_)
     contribution: Contribution = Contribution()
 
-    @model_validator(mode="after")
-    def _names_differ(self) -> PatchSpec:
-        tables: dict[str, Sequence[Check | Compile | Build | Bench | Emulated]] = {
-            "checks": self.checks,
+    @property
+    def entries(self) -> dict[str, Sequence[Check | Compile | Build | Bench | Emulated]]:
+        """The entries that have names, by their table in `patch.toml`, in the order of stages."""
+        return {
             "compile": self.compile,
             "build": self.build,
+            "checks": self.checks,
             "numerics": self.numerics,
-            "bench": self.bench,
             "emulated": self.emulated,
+            "bench": self.bench,
         }
-        for table, entries in tables.items():
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> PatchSpec:
+        for table, entries in self.entries.items():
             refuse_twins(table, [entry.name for entry in entries])
         files = [entry.file for entry in (*self.checks, *self.numerics)]
         refuse_twins("checks" if self.checks else "numerics", files)
         return self
 
     @model_validator(mode="after")
-    def _builds_are_there(self) -> PatchSpec:
-        known = {build.name: build for build in self.build}
+    def _named_entries_exist(self) -> PatchSpec:
+        builds = {build.name: build for build in self.build}
         users: tuple[Check | Bench, ...] = (*self.checks, *self.numerics, *self.bench)
-        for user in users:
-            name, build = user.name, known.get(user.build)
-            if user.build and build is None:
-                raise ValueError(f"{name}: build names {user.build}, and there is no such build")
-            if build is not None and build.expect == "fail-to-pass":
+        for name, build in ((user.name, user.build) for user in users if user.build):
+            if build not in builds:
+                raise ValueError(f"{name}: build names {build}, and there is no such build")
+            if builds[build].expect == "fail-to-pass":
                 raise ValueError(
-                    f"{name}: the build {build.name} fails on the base, which leaves nothing to "
-                    "load there"
+                    f"{name}: the build {build} fails on the base, which leaves nothing to load"
+                    " there"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _code_is_there(self) -> PatchSpec:
-        known = {entry.name: entry for entry in self.compile}
-        for user in filter(operator.attrgetter("compile"), self.emulated):
-            code = known.get(user.compile)
-            if code is None:
-                raise ValueError(
-                    f"emulated: {user.name}: compile names {user.compile}, and there is no such"
-                    " [[compile]]"
-                )
-            for target in user.targets:
-                if target not in code.targets:
-                    raise ValueError(
-                        f"emulated: {user.name}: {target} is not among the targets of {code.name}"
-                    )
+        codes = {entry.name: entry for entry in self.compile}
+        for entry in self.emulated:
+            name, code = f"emulated: {entry.name}", entry.compile
+            if code and code not in codes:
+                raise ValueError(f"{name}: compile names {code}, and there is no such [[compile]]")
+            for target in entry.targets if code else ():
+                if target not in codes[code].targets:
+                    raise ValueError(f"{name}: {target} is not among the targets of {code}")
         return self
 
     def runs(self) -> tuple[Check | Bench | Emulated, ...]:
@@ -217,33 +211,23 @@ class PatchSpec(Model):
     @property
     def units(self) -> tuple[tuple[str, str, str], ...]:
         """Stage, name and target of each entry for each of its targets."""
-        return (
-            *(("compile", each.name, target) for each in self.compile for target in each.targets),
-            *(("build", each.name, target) for each in self.build for target in each.targets),
-            *(("reproduce", check.name, check.target) for check in self.checks),
-            *(("numerics", check.name, check.target) for check in self.numerics),
-            *(
-                ("emulate", each.name, f"{EMULATED}{target}")
-                for each in self.emulated
-                for target in each.targets
-            ),
-            *(("bench", bench.name, bench.target) for bench in self.bench),
+        stages = {"checks": "reproduce", "emulated": "emulate"}
+        return tuple(
+            (
+                stages.get(table, table),
+                entry.name,
+                f"{EMULATED}{target}" if table == "emulated" else target,
+            )
+            for table, entries in self.entries.items()
+            for entry in entries
+            for target in entry.targets
         )
 
     @property
     def unproved(self) -> bool:
         """Whether the patch has no entry that could prove the patch."""
-        return not any(
-            (
-                self.checks,
-                self.hipify,
-                self.compile,
-                self.build,
-                self.numerics,
-                self.emulated,
-                any(bench.at_least > 1 for bench in self.bench),
-            )
-        )
+        proving = any(entries for table, entries in self.entries.items() if table != "bench")
+        return not (proving or self.hipify or any(bench.at_least > 1 for bench in self.bench))
 
     @property
     def only_holds(self) -> bool:
@@ -254,13 +238,9 @@ class PatchSpec(Model):
     @property
     def unwritten(self) -> tuple[str, ...]:
         """The keys of texts that are missing or still have the hint of a new patch."""
-        prose = {
-            "problem": self.problem,
-            "root_cause": self.root_cause,
-            "solution": self.solution,
-        }
+        texts = {key: str(getattr(self, key)) for key in ("problem", "root_cause", "solution")}
         return tuple(
-            key for key, text in prose.items() if not text or text.lstrip().startswith(TODO)
+            key for key, text in texts.items() if not text or text.lstrip().startswith(TODO)
         )
 
     def needed_files(self) -> Iterator[tuple[str, str]]:

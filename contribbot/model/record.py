@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -60,7 +60,15 @@ class StageDetails(Model):
     @property
     def logs(self) -> tuple[str, ...]:
         """The digests of the log files of this stage."""
-        return ()
+        return tuple(_logs(self))
+
+
+def _logs(model: Model) -> Iterator[str]:
+    for name, value in model:
+        if isinstance(value, Model):
+            yield from _logs(value)
+        elif name in {"log_sha256", "log"}:
+            yield str(value)
 
 
 class SourceDetails(StageDetails):
@@ -142,11 +150,6 @@ class StatedDetails(StageDetails):
     proof: bool = False
     base: SideRecord
     patched: SideRecord
-
-    @property
-    def logs(self) -> tuple[str, ...]:
-        """The digests of the logs of both trees."""
-        return self.base.log_sha256, self.patched.log_sha256
 
 
 class HipifyRecord(SideRecord):
@@ -360,13 +363,6 @@ class CheckDetails(StatedDetails, Placed):
     laid_over_base: Many[str] = ()
     #: Whether the check loads a build that differs between the trees; None: it loads no build.
     built: bool | None = None
-
-    @property
-    def logs(self) -> tuple[str, ...]:
-        """The digests of the logs of all runs."""
-        again = self.again.base, self.again.patched, self.again.without_change
-        runs = self.base, self.patched, self.without_change, *again
-        return tuple(run.log_sha256 for run in runs if run is not None)
 
 
 class Digests(Model):
@@ -608,11 +604,6 @@ class BenchDetails(Placed):
     patched: OutputLog
 
     @property
-    def logs(self) -> tuple[str, ...]:
-        """The digests of the logs of both trees."""
-        return self.base.log_sha256, self.patched.log_sha256
-
-    @property
     def measured(self) -> tuple[MeasuredCase, ...]:
         """The cases that have times."""
         return tuple(case for case in self.cases if isinstance(case, MeasuredCase))
@@ -628,8 +619,3 @@ class BehaviourDetails(StageDetails):
     trouble: str = ""
     #: The release's new path of each file that the patch names by the old path.
     moved: dict[str, str] = Field(default_factory=dict)
-
-    @property
-    def logs(self) -> tuple[str, ...]:
-        """The digest of the log, alone in a tuple."""
-        return (self.log,)

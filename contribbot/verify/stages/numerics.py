@@ -10,7 +10,7 @@ from typing import Final
 
 from contribbot.compile.cache import json_digest
 from contribbot.markdown import times
-from contribbot.model.checks import LIMITS_VARIABLE, Check, ErrorCheck
+from contribbot.model.checks import LIMITS_VARIABLE, Check, Numerics
 from contribbot.model.evidence import NumericsStageResult, Outcome
 from contribbot.model.patch import Patch
 from contribbot.model.record import (
@@ -53,7 +53,7 @@ class NumericsStage(Stage):
 
 def runner_of(entry: Check) -> CheckRunner:
     """Return the runner of a check; a numerics check has limits and is judged by its cells."""
-    if not isinstance(entry, ErrorCheck):
+    if not isinstance(entry, Numerics):
         return CheckRunner(entry)
     limits = entry.model_dump(include={"fudge", "floor"})
 
@@ -80,7 +80,7 @@ def runner_of(entry: Check) -> CheckRunner:
     )
 
 
-def judge_cells(entry: ErrorCheck, base: CheckRun, patched: CheckRun) -> Judgement:
+def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> Judgement:
     """Judge a numerics check by its tests, and by its cells, which must confirm the tests."""
     judgement = judge_sides(entry, base, patched)
     if judgement.outcome is Outcome.UNAVAILABLE:
@@ -95,7 +95,7 @@ def judge_cells(entry: ErrorCheck, base: CheckRun, patched: CheckRun) -> Judgeme
     return replace(judgement, words=words)
 
 
-def not_shown(entry: ErrorCheck, cells: Sequence[CellRecord]) -> Judgement | None:
+def not_shown(entry: Numerics, cells: Sequence[CellRecord]) -> Judgement | None:
     """Judge green tests whose cells are vacuous or failed; None: every cell is good."""
     if not cells:
         detail = f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
