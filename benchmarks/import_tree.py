@@ -22,7 +22,7 @@ from contribbot.git.pins import Silent, SourceRequest
 from contribbot.git.pins.index import obtain
 from contribbot.git.pins.sources import import_archive
 from contribbot.git.repository import git_environment, open_store
-from contribbot.model.pin import Pin, SdistSource, Upstream
+from contribbot.model.patch import Pin, SdistSource, Upstream
 
 #: The release that the figures in the documents are about.
 _VLLM: Final = "6d41581a9e5288cd69278518a550c6d7ce510ae27a506556a3427d01284be7fe"

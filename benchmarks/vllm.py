@@ -19,8 +19,7 @@ from contribbot.git.repository import (
     open_store,
     write_commits,
 )
-from contribbot.model.patch import PatchFile
-from contribbot.model.pin import Pin, SdistSource, Upstream
+from contribbot.model.patch import PatchFile, Pin, SdistSource, Upstream
 
 #: The archives of the releases, as the package index announces them.
 _SHA256: Final = {

@@ -35,7 +35,7 @@ from contribbot.git.pins import Silent
 from contribbot.git.pins.index import obtain
 from contribbot.machine import this_machine
 from contribbot.model.evidence import PatchReport, StageResult, VerifyReport
-from contribbot.model.pin import Pin, SdistSource
+from contribbot.model.patch import Pin, SdistSource
 from tests.hiptoy import needed
 from tests.tools import missing
 from tests.toy import Toy

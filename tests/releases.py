@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from contribbot.git.pins import Silent
 from contribbot.model.evidence import StageResult
 from contribbot.model.lifecycle import Behaviour
-from contribbot.model.pin import GitSource, Pin
+from contribbot.model.patch import GitSource, Pin
 from contribbot.queue.load import load_queue
 from contribbot.verify.one_tree import Ask, behaviours
 from contribbot.verify.pipeline import Options

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.model.lifecycle import Behaviour, Entry, Need, Says
-from contribbot.model.pin import GitSource
+from contribbot.model.patch import GitSource
 from contribbot.queue.load import load_queue
 from contribbot.verify.one_tree import Ask, behaviours
 from contribbot.verify.pipeline import Options

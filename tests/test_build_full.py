@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from contribbot import upstreams
 from contribbot.files import log_path
-from contribbot.model.pin import Upstream
-from contribbot.queue.load import read_model
+from contribbot.model.patch import Upstream
+from contribbot.queue.load import read_model, upstream_files
 from tests.buildtoy import FIXED_KERNEL, HEADER, KERNEL, build_table, products, with_sources
 from tests.conftest import Program, dig, until
 from tests.test_bench import running
@@ -170,7 +169,7 @@ def test_an_unknown_placeholder_is_refused(toy: Toy, program: Program) -> None:
 
 @pytest.mark.parametrize("name", ["pytorch", "sglang", "vllm"])
 def test_the_recipes_that_come_along_are_for_amd_and_leave_the_environment_alone(name: str) -> None:
-    recipe = read_model(upstreams.files(Path("/nonexistent"))[name], Upstream).build
+    recipe = read_model(upstream_files(Path("/nonexistent"))[name], Upstream).build
     assert recipe is not None
     assert "gfx942" in recipe.targets
     assert "hipcc" in recipe.requires

@@ -15,7 +15,7 @@ import torch
 from contribbot import process
 from contribbot.git.pins import Silent
 from contribbot.git.pins.index import obtain
-from contribbot.model.pin import WheelSource
+from contribbot.model.patch import WheelSource
 from tests.conftest import REAL_CACHE
 
 HERE = Path(__file__).parent

@@ -15,7 +15,7 @@ from benchmarks.jagged_scales import alone, main
 from contribbot import emulate
 from contribbot.git.pins import Silent
 from contribbot.git.pins.index import obtain
-from contribbot.model.pin import SdistSource, WheelSource
+from contribbot.model.patch import SdistSource, WheelSource
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE
 from tests.tools import kinds

@@ -15,8 +15,7 @@ from contribbot.errors import QueueError
 from contribbot.git.patch_format import check_form, paths
 from contribbot.model.base import FORMS
 from contribbot.model.evidence import Outcome
-from contribbot.model.patch import PatchSpec, QueueSpec
-from contribbot.model.pin import CommitRules, Upstream
+from contribbot.model.patch import CommitRules, PatchSpec, QueueSpec, Upstream
 from contribbot.model.record import StyleDetails
 from contribbot.queue.load import find_line, load_queue
 from contribbot.runners.plan import Runners

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "contribbot"
 ROOMS = (
     "former", "errors", "markdown", "process", "files",
     "model", "schemas",
-    "upstreams", "git", "queue",
+    "git", "queue",
     "fallback", "testing", "compile", "machine", "emulator_host", "emulate", "sweep", "numerics",
     "bench", "verify",
     "lifecycle", "github", "contribute", "runners", "report", "demo", "cli", "__main__",

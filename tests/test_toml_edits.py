@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError
-from contribbot.model.patch import PatchSpec, QueueSpec
-from contribbot.model.pin import GitSource, Pin, SdistSource, WheelSource
+from contribbot.model.patch import GitSource, PatchSpec, Pin, QueueSpec, SdistSource, WheelSource
 from contribbot.queue.toml_edit import (
     remove_from_order,
     set_order,

@@ -12,7 +12,7 @@ import pytest
 
 from contribbot.compile.toolchain import hip_toolchain
 from contribbot.git.pins import Silent, index
-from contribbot.model.pin import SdistSource
+from contribbot.model.patch import SdistSource
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE, Program
 from tests.hiptoy import needed

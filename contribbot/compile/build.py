@@ -25,8 +25,7 @@ from contribbot.errors import CommandError, check_stopping
 from contribbot.git.repository import Store
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Machine
-from contribbot.model.patch import PatchFile, digest_of
-from contribbot.model.pin import BuildRecipe
+from contribbot.model.patch import BuildRecipe, PatchFile, digest_of
 from contribbot.process import remove_tree
 
 Kind = Literal["cpp", "cuda", "hip"]

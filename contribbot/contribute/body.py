@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from contribbot import upstreams
 from contribbot.contribute import duplicates
 from contribbot.contribute.figures import (
     Evidence,
@@ -34,7 +33,7 @@ from contribbot.markdown import JOINER, cell, clean, code, fence, plain, prose, 
 from contribbot.model.patch import Contribution, Patch, PatchFile
 from contribbot.queue import history
 from contribbot.queue.history import VersionEvent, superseded, superseded_words
-from contribbot.queue.load import Queue, read_model
+from contribbot.queue.load import UPSTREAMS, Queue, read_model, upstream_files
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
@@ -188,7 +187,7 @@ def _environment(own: Path) -> SandboxedEnvironment:
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415  start-up time
 
     environment = ImmutableSandboxedEnvironment(
-        loader=FileSystemLoader([own, upstreams.TEMPLATES]),
+        loader=FileSystemLoader([own, UPSTREAMS / "templates"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -282,7 +281,7 @@ def _wants(contribution: Contribution, rules: Rules, template: Template) -> Iter
 
 def rules_of(queue: Queue, upstream: str) -> Rules:
     """Return the rules of an upstream for contributions."""
-    known = upstreams.contributing(queue.folder)
+    known = upstream_files(queue.folder, "contributing")
     wanted = queue.folder / "upstreams" / "contributing" / f"{upstream}.toml"
     if upstream not in known:
         hint = f"write them in {wanted}; those of vllm show every key"
@@ -319,7 +318,7 @@ class Template:
 def template_of(queue: Queue, rules: Rules) -> Template:
     """Return an upstream's template: the queue's file if it exists, else contribbot's."""
     version, own = rules.body.template, queue.folder / "templates" / f"{rules.upstream}.md.j2"
-    ours = upstreams.TEMPLATES / rules.upstream / f"{version}.md.j2"
+    ours = UPSTREAMS / "templates" / rules.upstream / f"{version}.md.j2"
     if not own.is_file() and not ours.is_file():
         why = f"its rules name the template {version}, which is not there"
         raise QueueError(f"{rules.upstream}: {why}", hint=f"write {own}")

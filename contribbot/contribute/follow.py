@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from contribbot import upstreams
 from contribbot.contribute.body import rules_of
 from contribbot.contribute.model import (
     CiState,
@@ -38,7 +37,7 @@ from contribbot.github.pull_state import (
 from contribbot.markdown import line_of
 from contribbot.queue import history
 from contribbot.queue.history import PullRequestEvent
-from contribbot.queue.load import Queue
+from contribbot.queue.load import Queue, upstream_files
 from contribbot.queue.transaction import hold_queue
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ def subjects_of(queue: Queue) -> list[PollSubject]:
         described = queue.upstreams.get(spec.upstream)
         repository = known.repository or (described.repository if described else "")
         if repository:
-            has_rules = spec.upstream in upstreams.contributing(queue.folder)
+            has_rules = spec.upstream in upstream_files(queue.folder, "contributing")
             rules = rules_of(queue, spec.upstream) if has_rules else None
             above = tuple(high for high, other in queue.specs.items() if name in other.depends_on)
             waits, seen = waits_for(queue, name), dict[str, str]()

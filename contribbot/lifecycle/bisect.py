@@ -11,7 +11,7 @@ from contribbot.git.pins.remote import commits_between, out_of_order
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.base import Many, Model
 from contribbot.model.lifecycle import Need, Says, Text
-from contribbot.model.pin import Pin
+from contribbot.model.patch import Pin
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import carried_over, fetch_pin, git_source, like_of, pin_at, tags_of
 from contribbot.verify.pipeline import Options, Watcher

@@ -18,8 +18,7 @@ from contribbot.git.merge import RebaseResult
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.base import Loose, Many, Model, Name, Tag
 from contribbot.model.lifecycle import Behaviour, ConflictSide, Need, Text
-from contribbot.model.patch import PatchFile
-from contribbot.model.pin import Pin
+from contribbot.model.patch import PatchFile, Pin
 from contribbot.process import remove_tree
 from contribbot.queue import toml_edit, worktree
 from contribbot.queue.arrange import take_out

@@ -17,7 +17,7 @@ from contribbot.git.pins.sources import stored_tree
 from contribbot.git.repository import open_store
 from contribbot.model.base import Loose, Many, Model
 from contribbot.model.lifecycle import Behaviour, PatchStatus, Says, Text
-from contribbot.model.pin import Pin
+from contribbot.model.patch import Pin
 from contribbot.queue import history
 from contribbot.queue.history import (
     VersionEvent,

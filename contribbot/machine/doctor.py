@@ -29,8 +29,7 @@ from contribbot.model.checks import (
     Needy,
 )
 from contribbot.model.evidence import Machine
-from contribbot.model.patch import Patch
-from contribbot.model.pin import Upstream
+from contribbot.model.patch import Patch, Upstream
 from contribbot.queue.load import Queue
 
 _TORCH: Final = Lack(

@@ -21,7 +21,7 @@ from pydantic import (
 from contribbot.model import record
 from contribbot.model.base import Loose, Many, Model, ObjectId, Sha256, Time
 from contribbot.model.checks import is_emulated
-from contribbot.model.pin import Pin, Upstream
+from contribbot.model.patch import Pin, Upstream
 
 
 class Gpu(Model):

@@ -22,8 +22,7 @@ from contribbot.git.repository import (
     write_commits,
 )
 from contribbot.model.base import Model
-from contribbot.model.patch import Patch, PatchFile, PatchSpec
-from contribbot.model.pin import Pin
+from contribbot.model.patch import Patch, PatchFile, PatchSpec, Pin
 from contribbot.queue import history
 from contribbot.queue.load import Queue, complete_order, load_queue
 from contribbot.queue.new import Wish, add, check_new_name, settle

@@ -19,8 +19,7 @@ from contribbot.git.pins import Progress
 from contribbot.git.repository import NOTHING, Store, git_environment, open_store
 from contribbot.model.base import Model
 from contribbot.model.lifecycle import ConflictSide
-from contribbot.model.patch import PatchFile
-from contribbot.model.pin import Pin
+from contribbot.model.patch import PatchFile, Pin
 from contribbot.process import remove_tree
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue

@@ -29,8 +29,15 @@ from contribbot.model.evidence import (
     Verdict,
 )
 from contribbot.model.lifecycle import Due, Need, PatchStatus, Text
-from contribbot.model.patch import Expiry, Patch, PatchFile, Reference, digest_of
-from contribbot.model.pin import Pin, ReleaseRecipe
+from contribbot.model.patch import (
+    Expiry,
+    Patch,
+    PatchFile,
+    Pin,
+    Reference,
+    ReleaseRecipe,
+    digest_of,
+)
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import OperationLog, Transaction, transaction
 

@@ -13,17 +13,27 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from contribbot import upstreams
+import contribbot
 from contribbot.errors import QueueError, UsageError, plain_words
 from contribbot.former import KEYS
 from contribbot.git.patch_format import BOTH_SIDES, CONFLICT, check_form, paths
 from contribbot.model.base import FORMS
-from contribbot.model.patch import Patch, PatchFile, PatchSpec, QueueSpec
-from contribbot.model.pin import SOURCE_KINDS, Pin, Upstream
+from contribbot.model.patch import (
+    SOURCE_KINDS,
+    Patch,
+    PatchFile,
+    PatchSpec,
+    Pin,
+    QueueSpec,
+    Upstream,
+)
 from contribbot.queue.transaction import consistent
 
 M = TypeVar("M", bound=BaseModel)
 
+#: The folder with the files that describe upstreams, and with the rules for contributions in
+#: `contributing/`, each with a template in `templates/`.
+UPSTREAMS: Final = Path(contribbot.__file__).parent / "upstreams"
 #: The file of an open work tree that names the tree's queue and patch.
 TREE_STATE: Final = ".git/contribbot.json"
 _HEADER: Final = re.compile(r"^\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
@@ -224,6 +234,12 @@ def find_queue(start: Path) -> Path:
     )
 
 
+def upstream_files(queue: Path, folder: str = ".") -> dict[str, Path]:
+    """Return the TOML files of `upstreams/` by name; a queue's file replaces contribbot's file."""
+    places = (UPSTREAMS / folder, queue / "upstreams" / folder)
+    return {path.stem: path for place in places for path in sorted(place.glob("*.toml"))}
+
+
 def load_queue(folder: Path) -> Queue:
     """Return the queue in a folder, after all checks of `queue.toml` and each `patch.toml`."""
     # Absolute, as git gets paths of the folder and runs in another folder.
@@ -234,7 +250,7 @@ def load_queue(folder: Path) -> Queue:
 def _load(folder: Path) -> Queue:
     queue_file = folder / "patches" / "queue.toml"
     spec = read_model(queue_file, QueueSpec)
-    known = upstreams.files(folder)
+    known = upstream_files(folder)
     described: dict[str, Upstream] = {}
     for pin in spec.pins:
         if pin.upstream not in known:

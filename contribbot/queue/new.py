@@ -11,7 +11,6 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from contribbot import upstreams
 from contribbot.errors import UsageError
 from contribbot.files import stores_folder, write_atomically
 from contribbot.git.pins import Progress
@@ -19,9 +18,17 @@ from contribbot.git.pins.index import resolve_file
 from contribbot.git.pins.sources import provide
 from contribbot.git.repository import open_store
 from contribbot.model.base import Line, Model, Name
-from contribbot.model.patch import TODO, PatchFile, Reference
-from contribbot.model.pin import GitSource, InstalledSource, Pin, SourceSpec, Upstream
-from contribbot.queue.load import Queue, did_you_mean, load_queue, read_model
+from contribbot.model.patch import (
+    TODO,
+    GitSource,
+    InstalledSource,
+    PatchFile,
+    Pin,
+    Reference,
+    SourceSpec,
+    Upstream,
+)
+from contribbot.queue.load import Queue, did_you_mean, load_queue, read_model, upstream_files
 from contribbot.queue.toml_edit import set_pin
 from contribbot.queue.transaction import Transaction, transaction
 
@@ -321,7 +328,7 @@ def _refuse_known(queue: Queue, upstream: str, tag: str) -> None:
 def _meant(queue: Queue, name: str, version: str) -> tuple[Upstream, Pin, str]:
     """Return the upstream, the pin to copy, and the tag of a new pin, from a user's words."""
     described = {
-        path.stem: read_model(path, Upstream) for path in upstreams.files(queue.folder).values()
+        path.stem: read_model(path, Upstream) for path in upstream_files(queue.folder).values()
     }
     by_distribution = {
         upstream.release.distribution: upstream

@@ -19,8 +19,7 @@ from contribbot.git.pins.index import releases, resolve
 from contribbot.git.pins.remote import pin_from_git, release_tags
 from contribbot.git.pins.sources import provide
 from contribbot.git.repository import Store, content_of, open_store, read_commit, write_commits
-from contribbot.model.patch import PatchFile, digest_of
-from contribbot.model.pin import GitSource, Pin
+from contribbot.model.patch import GitSource, PatchFile, Pin, digest_of
 from contribbot.queue.load import Queue
 
 

@@ -16,7 +16,7 @@ from tomlkit.items import AbstractTable, AoT, Array, InlineTable, Item, Table
 from tomlkit.toml_document import TOMLDocument
 
 from contribbot.errors import QueueError
-from contribbot.model.pin import Pin
+from contribbot.model.patch import Pin
 
 Data = dict[str, JsonValue]
 #: A line before an array table's header (`[[`) without an empty line between the two.

@@ -14,7 +14,7 @@ from typing import Final
 import jinja2
 
 from contribbot.errors import UsageError
-from contribbot.model.pin import Upstream
+from contribbot.model.patch import Upstream
 from contribbot.queue.load import Queue
 from contribbot.queue.new import Draft, Wish, create
 from contribbot.sweep.findings import (

@@ -16,8 +16,7 @@ from contribbot.model.checks import Check, EmulatedCheck
 from contribbot.model.evidence import BehaviourStageResult, Outcome
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Behaviour, Entry, Says
-from contribbot.model.patch import Patch, PatchFile, PatchSpec
-from contribbot.model.pin import Pin
+from contribbot.model.patch import Patch, PatchFile, PatchSpec, Pin
 from contribbot.model.record import BehaviourDetails
 from contribbot.queue.load import Queue
 from contribbot.verify.job import Job, Memo

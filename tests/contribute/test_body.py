@@ -12,7 +12,6 @@ import pytest
 from markdown_it import MarkdownIt
 from pydantic import JsonValue
 
-from contribbot import upstreams
 from contribbot.contribute.body import (
     OVERVIEW_WORDS,
     VISIBLE_WORDS,
@@ -28,7 +27,7 @@ from contribbot.contribute.model import Body, Rules, Want
 from contribbot.errors import NotProvedError, QueueError, UsageError
 from contribbot.markdown import seconds
 from contribbot.model.patch import Contribution
-from contribbot.queue.load import Queue, load_queue, read_model
+from contribbot.queue.load import Queue, load_queue, read_model, upstream_files
 from tests.conftest import Program, dig
 from tests.contribute.bodytoy import OWN, describe
 from tests.contribute.gatetoy import edit
@@ -113,7 +112,11 @@ def table_of(text: str) -> list[str]:
 
 
 #: Every queue patch for its own upstream, and for each other whose template could hold it.
-TEXTS = [(name, template) for name in REAL[:5] for template in sorted(upstreams.contributing(ROOT))]
+TEXTS = [
+    (name, template)
+    for name in REAL[:5]
+    for template in sorted(upstream_files(ROOT, "contributing"))
+]
 
 
 @pytest.mark.parametrize(("name", "upstream"), TEXTS)
@@ -124,7 +127,7 @@ def test_a_text_is_as_short_as_its_upstreams_reviewers_read(
     if queue.specs[name].upstream != upstream:
         shutil.copytree(tracked_queue(), tmp_path / "queue")
         queue = load_queue(tmp_path / "queue")
-        rules = read_model(upstreams.contributing(ROOT)[upstream], Rules)
+        rules = read_model(upstream_files(ROOT, "contributing")[upstream], Rules)
         own = queue.specs[name].upstream
         template = template_of(load_queue(tracked_queue()), rules).text
         (queue.folder / "templates").mkdir()

@@ -13,7 +13,7 @@ from contribbot.compile.compare import worse_in
 from contribbot.contribute.body import make_body, rules_of
 from contribbot.contribute.figures import comment_rows, gather, not_run, other_tritons
 from contribbot.model.evidence import Statement, seal_of
-from contribbot.model.pin import PinnedToolchain
+from contribbot.model.patch import PinnedToolchain
 from contribbot.model.record import ListingRow, Numbers
 from contribbot.queue.load import load_queue
 from contribbot.verify.evidence import triton_of

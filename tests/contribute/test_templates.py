@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from contribbot import upstreams
 from contribbot.contribute.body import (
     Template,
     compare_with_live,
@@ -15,21 +14,21 @@ from contribbot.contribute.body import (
 )
 from contribbot.contribute.model import Rules
 from contribbot.errors import QueueError
-from contribbot.queue.load import load_queue, read_model
+from contribbot.queue.load import UPSTREAMS, load_queue, read_model, upstream_files
 from tests.contribute.bodytoy import OWN, describe
 from tests.contribute.gatetoy import edit
 from tests.toy import Toy
 
 NOWHERE = Path("/nonexistent")
-NAMES = sorted(upstreams.contributing(NOWHERE))
+NAMES = sorted(upstream_files(NOWHERE, "contributing"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_rules_that_come_along_name_a_template_and_none_hides_anything(name: str) -> None:
-    assert set(upstreams.files(NOWHERE)) <= set(NAMES)
-    rules = read_model(upstreams.contributing(NOWHERE)[name], Rules)
+    assert set(upstream_files(NOWHERE)) <= set(NAMES)
+    rules = read_model(upstream_files(NOWHERE, "contributing")[name], Rules)
     assert rules.upstream == name
-    source = (upstreams.TEMPLATES / name / f"{rules.body.template}.md.j2").read_text()
+    source = (UPSTREAMS / "templates" / name / f"{rules.body.template}.md.j2").read_text()
     # Without these a text would hide what was not done, or where its figures are from.
     for part in (
         "{{ summary | prose }}", "m.results(", "m.open_ends(", "m.person(", "m.disclosure(",
@@ -44,7 +43,7 @@ def test_the_rules_that_come_along_name_a_template_and_none_hides_anything(name:
 
 def test_a_queue_has_its_own(toy: Toy) -> None:
     describe(toy)
-    ours = (upstreams.TEMPLATES / "vllm/0.33.0.md.j2").read_text()
+    ours = (UPSTREAMS / "templates" / "vllm/0.33.0.md.j2").read_text()
     toy.put("templates/vllm.md.j2", ours.replace("Claims", "Boasts"))
     queue = load_queue(toy.queue)
     assert rules_of(queue, "toy").body.template == "1"
@@ -74,7 +73,7 @@ def test_a_wrong_file_is_told(toy: Toy, before: str, after: str, match: str) -> 
 
 
 def test_a_trailer_of_vllms_is_known_and_its_rules_for_tests_are_asked_for() -> None:
-    rules = read_model(upstreams.contributing(NOWHERE)["vllm"], Rules)
+    rules = read_model(upstream_files(NOWHERE, "contributing")["vllm"], Rules)
     for key in ("Co-authored-by", "Co-Authored-By", "Assisted-by"):
         assert re.search(rules.ai.trailer, f"{key}: A model <model@example.com>")
     assert not re.search(rules.ai.trailer, "Reviewed-by: A model <model@example.com>")
@@ -93,7 +92,7 @@ def test_a_trailer_of_vllms_is_known_and_its_rules_for_tests_are_asked_for() -> 
     ],
 )
 def test_a_title_need_not_say_amd(upstream: str, title: str, good: bool) -> None:
-    rules = read_model(upstreams.contributing(NOWHERE)[upstream], Rules)
+    rules = read_model(upstream_files(NOWHERE, "contributing")[upstream], Rules)
     assert bool(re.search(rules.title, title)) is good
 
 
@@ -118,8 +117,8 @@ LIVE = {
 
 @pytest.mark.parametrize("name", sorted(LIVE))
 def test_ours_is_the_live_one_as_it_was_read(name: str) -> None:
-    rules = read_model(upstreams.contributing(NOWHERE)[name], Rules)
-    path = upstreams.TEMPLATES / name / f"{rules.body.template}.md.j2"
+    rules = read_model(upstream_files(NOWHERE, "contributing")[name], Rules)
+    path = UPSTREAMS / "templates" / name / f"{rules.body.template}.md.j2"
     template = Template(rules.body.template, path)
     items = [row for row in outline(template.text) if not row.startswith("## ")]
     rows = [*(f"## {part}" for part in LIVE[name]), *(f"- [ ] {item}" for item in items)]

@@ -16,7 +16,14 @@ from contribbot.files import stores_folder
 from contribbot.git.pins import Silent, SourceRequest
 from contribbot.git.pins import index as pip_index
 from contribbot.git.repository import Store, git_environment, open_store
-from contribbot.model.pin import GitSource, InstalledSource, Pin, SdistSource, SourceSpec, Upstream
+from contribbot.model.patch import (
+    GitSource,
+    InstalledSource,
+    Pin,
+    SdistSource,
+    SourceSpec,
+    Upstream,
+)
 
 from .index_server import Index
 

@@ -10,7 +10,7 @@ import pytest
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.pins import Provided, Silent
 from contribbot.git.pins.sources import provide
-from contribbot.model.pin import GitSource
+from contribbot.model.patch import GitSource
 
 from .conftest import Kit, git
 

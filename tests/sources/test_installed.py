@@ -9,7 +9,7 @@ import pytest
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.pins import Provided, Silent
 from contribbot.git.pins.sources import provide
-from contribbot.model.pin import InstalledSource, ReleaseRecipe
+from contribbot.model.patch import InstalledSource, ReleaseRecipe
 
 from .conftest import Kit, record_hash
 

@@ -18,7 +18,7 @@ from contribbot.errors import NoSpaceError
 from contribbot.git.pins import Silent
 from contribbot.git.pins.sources import provide, stored_tree
 from contribbot.git.repository import Store
-from contribbot.model.pin import Pin
+from contribbot.model.patch import Pin
 from tests import smalldisk
 
 from .conftest import UPSTREAM, Kit
@@ -27,7 +27,7 @@ from .index_server import Index
 #: Provides the pin of its first argument; stops for good at the word of its second.
 CHILD = """
 import json, sys, time
-from contribbot.model.pin import Pin, Upstream
+from contribbot.model.patch import Pin, Upstream
 from contribbot.git.pins.sources import provide
 from contribbot.git.repository import open_store
 from contribbot.files import stores_folder

@@ -7,7 +7,7 @@ import pytest
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.pins import Silent, ref_for
 from contribbot.git.pins.sources import provide, stored_tree
-from contribbot.model.pin import GitSource, InstalledSource
+from contribbot.model.patch import GitSource, InstalledSource
 
 from .conftest import Kit
 

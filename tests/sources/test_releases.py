@@ -14,7 +14,7 @@ from contribbot.git.pins import Silent
 from contribbot.git.pins.index import Release, releases, resolve
 from contribbot.git.pins.sources import provide
 from contribbot.model.evidence import pin_digest
-from contribbot.model.pin import (
+from contribbot.model.patch import (
     GitSource,
     InstalledSource,
     Pin,

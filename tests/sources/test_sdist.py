@@ -13,7 +13,7 @@ from contribbot.files import downloads_folder
 from contribbot.git.pins import Provided, Silent
 from contribbot.git.pins.index import obtain
 from contribbot.git.pins.sources import provide
-from contribbot.model.pin import Pin
+from contribbot.model.patch import Pin
 from tests.tools import unpack
 
 from .conftest import Kit, git

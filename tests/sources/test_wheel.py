@@ -14,7 +14,7 @@ from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.pins import Provided, Silent
 from contribbot.git.pins.index import obtain
 from contribbot.git.pins.sources import provide, stored_tree
-from contribbot.model.pin import Pin, ReleaseRecipe, WheelSource
+from contribbot.model.patch import Pin, ReleaseRecipe, WheelSource
 from tests.conftest import REAL_CACHE
 
 from .conftest import Kit

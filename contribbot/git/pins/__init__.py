@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 
 from contribbot.git.repository import Store
 from contribbot.model.base import Model
-from contribbot.model.pin import Pin, SourceSpec, Upstream
+from contribbot.model.patch import Pin, SourceSpec, Upstream
 
 #: Part of every ref's name. Raise this number when an importer starts to write other trees,
 #: so that trees of older importers are not found.

@@ -41,7 +41,7 @@ from contribbot.git.pins import (
     redact_logs,
 )
 from contribbot.model.base import Tag
-from contribbot.model.pin import (
+from contribbot.model.patch import (
     GitSource,
     InstalledSource,
     Pin,

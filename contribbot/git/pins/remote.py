@@ -25,7 +25,7 @@ from contribbot.errors import (
 )
 from contribbot.git.pins import NEWEST, SourceRequest, default_remote, one_line, redact
 from contribbot.model.base import Tag
-from contribbot.model.pin import GitSource, Pin, Upstream
+from contribbot.model.patch import GitSource, Pin, Upstream
 
 log: Final = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from contribbot.git.pins import (
 from contribbot.git.pins.index import obtain
 from contribbot.git.pins.remote import bring_commit, commit_detail, refuse_moved, tagged_commit
 from contribbot.git.repository import Mode, Store, TreeFile, import_tree
-from contribbot.model.pin import (
+from contribbot.model.patch import (
     InstalledSource,
     Pin,
     ReleaseSource,

@@ -33,8 +33,7 @@ from contribbot.machine.doctor import missing_hipify, missing_tools
 from contribbot.model.checks import Build
 from contribbot.model.evidence import BuildStageResult, Outcome, StageResult
 from contribbot.model.lifecycle import Says
-from contribbot.model.patch import Patch
-from contribbot.model.pin import PLACEHOLDERS, BuildRecipe
+from contribbot.model.patch import PLACEHOLDERS, BuildRecipe, Patch
 from contribbot.model.record import BuildDetails, BuildRecord, step_failures
 from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import TAIL, Scrub

@@ -19,8 +19,7 @@ from contribbot.machine.doctor import missing_hipify
 from contribbot.model.checks import Hipify
 from contribbot.model.evidence import HipifyStageResult, Outcome
 from contribbot.model.lifecycle import Says
-from contribbot.model.patch import Patch
-from contribbot.model.pin import HipifyRecipe
+from contribbot.model.patch import HipifyRecipe, Patch
 from contribbot.model.record import HipifyDetails
 from contribbot.verify.job import Hipified, Job
 from contribbot.verify.pytest_run import TAIL, Scrub

@@ -52,8 +52,7 @@ from contribbot.model.checks import EMULATED, Bench, Check, EmulatedCheck
 from contribbot.model.evidence import HOST_TARGETS, Outcome, PatchFault, ReproduceStageResult
 from contribbot.model.failure import RunFailure
 from contribbot.model.lifecycle import Says
-from contribbot.model.patch import Patch, digest_of
-from contribbot.model.pin import Pin
+from contribbot.model.patch import Patch, Pin, digest_of
 from contribbot.model.record import CheckDetails, PreflightRecord, RepeatRecord
 from contribbot.verify.job import Job, Overlay, RunLayout
 from contribbot.verify.pytest_run import DISPLAY, CheckProcess, CheckRun, blamed, run_check

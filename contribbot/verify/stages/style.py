@@ -13,7 +13,7 @@ from contribbot.errors import first_of
 from contribbot.git.patch_format import Change
 from contribbot.git.repository import Store
 from contribbot.model.evidence import Outcome, StyleStageResult
-from contribbot.model.pin import CommitRules
+from contribbot.model.patch import CommitRules
 from contribbot.model.record import StyleDetails
 from contribbot.verify.job import Job
 from contribbot.verify.stages import Finding, Inputs, Stage, Unit

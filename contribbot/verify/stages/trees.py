@@ -21,8 +21,7 @@ from contribbot.model.evidence import (
     StageResult,
 )
 from contribbot.model.lifecycle import ConflictSide
-from contribbot.model.patch import Patch
-from contribbot.model.pin import Pin
+from contribbot.model.patch import Patch, Pin
 from contribbot.model.record import AppliedFile, AppliedTrees, ApplyDetails, SourceDetails
 from contribbot.verify.job import Job
 from contribbot.verify.runner_fault import UnavailableError
