@@ -18,7 +18,7 @@ from contribbot.compile.hip import Compiler, HipSource, code_object
 from contribbot.compile.toolchain import INSTALL, Lack, Toolchain, hip_toolchain
 from contribbot.compile.triton import TritonSource, triton_code_object
 from contribbot.errors import ContribbotError
-from contribbot.fallback.start_audit import AfterImport, run_hidden
+from contribbot.fallback import AfterImport, run_hidden
 from contribbot.files import write_atomically
 from contribbot.process import KERNELS, attached, shell_status
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from contribbot.fallback.audit import Audit, worth_a_line
+from contribbot.fallback.audit import Audit
 from contribbot.fallback.watch import FallbackReport, exit_code, watch
 from tests.accelerator import DEVICE, register
 from tests.conftest import Program, dig
@@ -214,17 +214,12 @@ def test_what_is_named(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     x = torch.ones(4).to(register())
     names = {"torch": torch, "x": x, "device": DEVICE, "pin": pin}
-    audit = Audit(DEVICE)
-    audit.push()
-    try:
+    with Audit(DEVICE) as audit:
         exec(compile(text, "case.py", "exec"), names)  # noqa: S102  a program
-    finally:
-        audit.pop()
     found: dict[int, set[str]] = {}
-    for place, counts in audit.places.items():
-        if worth_a_line(place, counts):
-            assert place.file == "case.py"
-            found.setdefault(place.line, set()).add(place.kind)
+    for place in audit.findings():
+        assert place.file == "case.py"
+        found.setdefault(place.line, set()).add(place.kind)
     assert found == expected
 
 

@@ -11,25 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from contribbot import process
+from contribbot import fallback, process
 from contribbot.errors import ExitCode
-from contribbot.fallback import start_audit
 from contribbot.model.base import Many, Model
 
 #: The text of a `sitecustomize.py`, which Python runs before a program if it is on sys.path.
 _CUSTOMIZE: Final = """\
-import importlib.util
-spec = importlib.util.spec_from_file_location("_contribbot_inside", {inside!r})
-module = importlib.util.module_from_spec(spec)
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("_contribbot_fallback", {package!r})
+module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 module.start({folder!r}, {path!r}, {device!r})
 """
 
 
-_NO_PYTHON: Final = "no Python started that reads PYTHONPATH"
-
-
-class AuditRow(Model):
+class AuditRow(Model, extra="ignore"):
     """An event at one line of the program, how often it happened, and the cost."""
 
     kind: str  # fallback, download, upload
@@ -58,33 +54,22 @@ def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> F
     """Run a program and report its work on the CPU; `quiet`: its output goes to standard error."""
     argv = [sys.executable, *program] if program[0].endswith(".py") else [*program]
     with tempfile.TemporaryDirectory(prefix="contribbot-fallback-") as name:
-        folder, path = Path(name).resolve(), os.environ.get("PYTHONPATH")
-        inside = start_audit.__file__
-        text = _CUSTOMIZE.format(inside=inside, folder=str(folder), path=path, device=device)
-        (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
-        found = os.pathsep.join(filter(None, [str(folder), path]))
+        folder, path = str(Path(name).resolve()), os.environ.get("PYTHONPATH")
+        text = _CUSTOMIZE.format(package=fallback.__file__, folder=folder, path=path, device=device)
+        Path(folder, "sitecustomize.py").write_text(text, encoding="utf-8")
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [folder, path]))}
         began = time.monotonic()
-        status = process.attached(
-            argv, env={**os.environ, "PYTHONPATH": found}, stdout=2 if quiet else None
-        )
-        seconds, report = time.monotonic() - began, folder / "report.json"
-        counts = json.loads(report.read_bytes()) if report.is_file() else {"unwatched": _NO_PYTHON}
-    findings = sorted(counts.pop("findings", ()), key=lambda row: -row["seconds"])
-    if not counts.get("unwatched", "") and not findings and not counts["gpu_operators"]:
+        status = process.attached(argv, env=env, stdout=2 if quiet else None)
+        seconds, report = time.monotonic() - began, Path(folder, "report.json")
+        unread = {"unwatched": "no Python started that reads PYTHONPATH"}
+        counts = json.loads(report.read_bytes()) if report.is_file() else unread
+    rows = sorted(counts.get("findings", ()), key=lambda row: -row["seconds"])
+    if not (counts["unwatched"] or rows or counts["gpu_operators"]):
         counts["unwatched"] = "the first Python process ran no operator on a GPU"
-    return FallbackReport.model_validate(
-        {
-            **counts,
-            "program": program,
-            "exit_code": process.shell_status(status),
-            "seconds": seconds,
-            "findings": findings,
-        }
-    )
+    ended = {"program": program, "exit_code": process.shell_status(status), "seconds": seconds}
+    return FallbackReport.model_validate({**counts, **ended, "findings": rows})
 
 
 def exit_code(report: FallbackReport) -> int:
     """Return the program's exit code; if that is 0 but nothing was watched, return MACHINE."""
-    if report.unwatched and not report.exit_code:
-        return ExitCode.MACHINE
-    return report.exit_code
+    return report.exit_code or (ExitCode.MACHINE if report.unwatched else ExitCode.OK)

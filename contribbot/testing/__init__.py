@@ -43,6 +43,7 @@ The library also has:
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib
 import importlib.abc
@@ -54,6 +55,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -62,7 +64,6 @@ if TYPE_CHECKING:
     import torch
     from pydantic_core import CoreSchema
 
-    from contribbot.fallback.audit import expect_device
 
 __all__ = [
     "StandInError",
@@ -532,10 +533,49 @@ def _give(name: str, content: Mapping[str, object] | ModuleType | None) -> None:
     vars(there or ModuleType(name)).update(content)
 
 
-def __getattr__(name: str) -> object:
-    """Import `expect_device`, which needs torch, when it is first used."""
-    if name != "expect_device":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from contribbot.fallback.audit import expect_device  # noqa: PLC0415  torch takes seconds
+@contextlib.contextmanager
+def expect_device(device: torch.device | str, *, allow: Iterable[str] = ()) -> Iterator[None]:
+    """Fail if an operator in the block runs elsewhere, or something is copied to or from the CPU.
 
-    return expect_device
+    ```python
+    with expect_device("cuda", allow=["aten::_local_scalar_dense", "*/sampling.py:*"]):
+        layer(x).sum().backward()
+    ```
+
+    This check is stricter than `contribbot fallback`: all work on the CPU counts, even on data
+    that never was on the GPU, and so does a single upload. Views and new tensors are no work. The
+    audit watches this thread, and autograd's threads while they work for this thread; nothing
+    inside an operator or a compiled graph is seen (docs/fallback.md).
+
+    Args:
+        device: Where all operators must run: `"cuda"` (any such GPU, under ROCm too), `"cuda:1"`.
+        allow: The exceptions: names of operators (`aten::nonzero`), or places (`path.py:12`), each
+            a pattern of `fnmatch`, in which `*` is any text.
+
+    Raises:
+        AssertionError: Something ran or was copied elsewhere, and the message lists each operator
+            with line and count; or no operator ran on the device, so that nothing is shown.
+        ValueError: The device is the CPU, from which nothing can fall back.
+    """
+    import torch  # noqa: PLC0415  the import takes seconds
+
+    from contribbot.fallback.audit import Audit  # noqa: PLC0415  as above
+
+    if torch.device(device).type == "cpu":
+        raise ValueError("expect_device: name an accelerator; nothing falls back from the CPU")
+    __tracebackhide__ = True
+    audit, patterns = Audit(str(device), strict=True), [*allow]
+    with audit:
+        yield
+    if audit.fault:
+        raise AssertionError(f"not all of it was watched: {audit.fault}")
+    left = [
+        f"{place.file}:{place.line}: {place.kind} {place.operator}, {counts.count} x: {place.code}"
+        for place, counts in audit.places.items()
+        for texts in [(place.operator, f"{place.file}:{place.line}")]
+        if not any(fnmatch(text, pattern) for pattern in patterns for text in texts)
+    ]
+    if left:
+        raise AssertionError("\n  ".join([f"not all of it ran on {device}:", *left]))
+    if not audit.gpu_operators:
+        raise AssertionError(f"no operator ran on {device}, so nothing is shown")

@@ -43,7 +43,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 #: The text of the `sitecustomize.py` for the Python processes that a check starts.
 _SITECUSTOMIZE: Final = """\
-from contribbot.fallback.start_audit import run_hidden
+from contribbot.fallback import run_hidden
 from contribbot.verify.without_change import install
 install({index!r}, {checks!r})
 run_hidden({folder!r})
