@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -351,6 +352,27 @@ def unsandboxed() -> Iterator[None]:
         patch.setenv("CONTRIBBOT_SANDBOX", "off")
         yield
     process.no_sandbox.cache_clear()
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Return a new control group of a controller (cgroup v1), where this may be made."""
+    folder = Path("/sys/fs/cgroup") / str(request.param) / f"contribbot-{uuid.uuid4().hex}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        if not (folder / "cgroup.procs").exists():
+            pytest.skip(f"{request.param} is no controller of cgroup v1 here")
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            (folder / "freezer.state").write_text("THAWED")
+        end = time.monotonic() + 30
+        while (folder / "cgroup.procs").read_text().strip() and time.monotonic() < end:
+            time.sleep(0.05)
+        folder.rmdir()
 
 
 def _toolchain(shared: Path, target: str) -> Toolchain | Lack:

@@ -52,7 +52,7 @@ from contribbot.sweep.folder import (
     write_report,
 )
 from tests.conftest import Program
-from tests.smalldisk import small_disk
+from tests.tools import small_disk
 from tests.toy import Toy
 
 ROOT = Path(__file__).parents[1]

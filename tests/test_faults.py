@@ -14,7 +14,6 @@ from contribbot.verify.job import Slots
 from contribbot.verify.pytest_plugin import machine_fault
 from tests.conftest import Program
 from tests.gputoy import HEAD
-from tests.test_supervise import group  # noqa: F401  a fixture
 from tests.test_verify import put
 from tests.toy import Toy
 
@@ -85,7 +84,7 @@ KILLED = "red: {where}, out of memory in test_red.py::test_red: killed by the ke
 def test_what_the_kernel_kills_for_memory_is_not_the_runners_on_the_patched_tree_alone(
     toy: Toy,
     program: Program,
-    group: Path,  # noqa: F811  the fixture
+    group: Path,
     seen: tuple[str, str, str],
 ) -> None:
     side, where, kind = seen

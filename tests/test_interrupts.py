@@ -15,9 +15,9 @@ import pytest
 
 from tests.buildtoy import with_sources
 from tests.conftest import Program, until
-from tests.smalldisk import small_disk
 from tests.test_bench import assert_gone
 from tests.test_verify import put
+from tests.tools import small_disk
 from tests.toy import Toy, one_check
 
 #: Slow enough to be met in the middle, and telling that it has started.

@@ -31,7 +31,7 @@ from contribbot.verify.verdict import (
     verdict_line,
 )
 from tests.records import seen
-from tests.smalldisk import small_disk
+from tests.tools import small_disk
 
 CHECK = Check(name="red", file="test_red.py", expect="fail-to-pass", reason="^AssertionError")
 SAME = Check(name="same", file="test_same.py", expect="pass-to-pass")

@@ -16,7 +16,7 @@ from contribbot.queue import load
 from contribbot.queue.arrange import rename
 from contribbot.queue.load import load_queue
 from contribbot.queue.transaction import transaction
-from tests import smalldisk
+from tests import tools
 from tests.toy import Toy
 
 Tree = dict[str, bytes | str]
@@ -157,7 +157,7 @@ def test_permissions_stay_and_links_are_followed(queue: Path, tmp_path: Path) ->
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, with room for a little."""
-    with smalldisk.small_disk(tmp_path / "disk", "size=256k") as disk:
+    with tools.small_disk(tmp_path / "disk", "size=256k") as disk:
         yield disk
 
 

@@ -1,11 +1,12 @@
-"""Programs that some tests run beside git, and which tests of a kind are slow."""
+"""Programs that some tests run beside git, a disk to be filled, and which tests are slow."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -48,3 +49,22 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpack with tar: Python 3.12 and later want a filter from tarfile, 3.11.2 knows none."""
     folder.mkdir(exist_ok=True)
     subprocess.run(["tar", "--no-same-owner", "-xf", str(archive), "-C", str(folder)], check=True)
+
+
+@contextmanager
+def small_disk(folder: Path, options: str) -> Iterator[Path]:
+    """Give a folder that is a file system of its own, in memory; skip where none may be mounted."""
+    mount = shutil.which("mount")
+    if mount is None:
+        pytest.skip("no mount here")
+    folder.mkdir()
+    done = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", options, "tmpfs", folder],
+        capture_output=True, check=False, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)

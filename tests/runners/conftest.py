@@ -1,35 +1,47 @@
-"""A queue with runners, and records of machines that are not here.
+"""A queue with runners, records of machines that are not here, and a run on the local GitHub.
 
-No test has an AMD GPU: what a record says of one is made up, in the form that `verify`
-writes, to see what a plan makes of it.
+No test has an AMD GPU: what a record says of one is made up, in the form that `verify` writes,
+to see what a plan and collect make of it.
 """
 
 from __future__ import annotations
 
+import io
+import json
+import shutil
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import JsonValue
 
 from contribbot.model.evidence import (
     Gpu,
     Machine,
     Outcome,
+    seal_of,
 )
 from contribbot.queue.load import Queue, load_queue
-from contribbot.runners.plan import Plan, make_plan
+from contribbot.runners.collect import CellState, Collected
+from contribbot.runners.plan import CiJob, Plan, make_plan
 from contribbot.verify.evidence import write_evidence
-from tests.conftest import Program, Ran
+from tests.conftest import Program, Ran, dig
 from tests.contribute.conftest import _no_pause, github, proved
-from tests.github.state_actions import Storage
+from tests.github.handle import GitHub
+from tests.github.state import Repository, User
+from tests.github.state_actions import (
+    Run,
+    Storage,
+    actions_of,
+    add_job,
+    add_run,
+    end_job,
+    upload,
+)
 from tests.records import made_up
-from tests.toy import Toy
-
-if TYPE_CHECKING:
-    from tests.github.handle import GitHub
-    from tests.runners.homing import Home
+from tests.toy import Toy, git
 
 __all__ = ["_no_pause", "github", "proved"]
 
@@ -121,6 +133,188 @@ class Ranged:
         return write_evidence(queue.evidence, statement)
 
 
+COMPILED, RAN = "compile-rocm7.1-1", "gfx942-mi300-rocm7.1-1"
+REPOSITORY = "example/queue"
+
+Json = dict[str, JsonValue]
+
+
+def packed(files: Mapping[str, bytes]) -> bytes:
+    """Return a zip as GitHub's action makes one."""
+    place = io.BytesIO()
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return place.getvalue()
+
+
+def unpacked(content: bytes) -> dict[str, bytes]:
+    """Return the files of a zip."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def sealed(document: Json) -> bytes:
+    """Return a record with the seal that it should have."""
+    return json.dumps({**document, "contribbot_seal": seal_of(document)}).encode()
+
+
+def details(document: Json) -> Json:
+    """Return the part of a record that is contribbot's own."""
+    found = dig(document, "predicate", "contribbot")
+    assert isinstance(found, dict)
+    return found
+
+
+@dataclass
+class Home:
+    """A queue that is a repository on the local GitHub, and a run of it."""
+
+    ranged: Ranged
+    github: GitHub
+    storage: Storage
+    repository: Repository
+    user: User
+    run: Run = field(init=False)
+    plan: Plan = field(init=False)
+
+    def begin(self, event: str = "schedule", *, everything: bool = False) -> None:
+        """Start a run that has made its plan; its jobs wait."""
+        state = self.github.state
+        with state.lock:
+            self.run = add_run(state, self.repository, "verify.yml", "main", event=event,
+                               actor=self.user)  # fmt: skip
+            self.plan = self.ranged.plan(everything=everything)
+            job = add_job(state, self.run, "plan")
+            upload(state, self.run, "contribbot-plan",
+                   packed({"plan.json": self.plan.model_dump_json().encode()}))  # fmt: skip
+            end_job(state, job, "success")
+            for each in self.plan.jobs:
+                add_job(state, self.run, each.id).labels = each.labels
+
+    def job(self, name: str) -> CiJob:
+        """Return a job of the plan."""
+        return next(each for each in self.plan.jobs if each.id == name)
+
+    def record(self, job: str, name: str = "area", **how: object) -> tuple[str, Json]:
+        """Return a record that a runner of a job would have sent, and its path there."""
+        target = "" if job.startswith("compile") else self.job(job).target
+        path, text = self._elsewhere(name, {"target": target, **how})
+        document: Json = json.loads(text)
+        details(document).update(
+            run={"run_id": self.run.id, "attempt": self.run.attempt, "job": job,
+                 "repository": REPOSITORY, "commit": self.run.head_sha},
+            container={"image": self.job(job).image, "flags": list(self.job(job).flags)},
+        )  # fmt: skip
+        return f"{name}/{path.name}", document
+
+    def _elsewhere(self, name: str, how: Mapping[str, object]) -> tuple[Path, bytes]:
+        """Make a record, and leave those that the queue has as they are."""
+        own, aside = self.ranged.folder / "evidence", self.ranged.folder / ".contribbot" / "aside"
+        aside.parent.mkdir(exist_ok=True)
+        if own.exists():
+            own.rename(aside)
+        path = self.ranged.record(name, **how)  # type: ignore[arg-type]  # as it takes them
+        text = path.read_bytes()
+        shutil.rmtree(own)
+        if aside.exists():
+            aside.rename(own)
+        return path, text
+
+    def files(self, job: str, **how: object) -> dict[str, bytes]:
+        """Return what a job sends that proved all it was asked."""
+        found = {}
+        for name in self.job(job).patches:
+            path, document = self.record(job, name, **how)
+            found[path] = sealed(document)
+        return found
+
+    def at_fault(self, job: str) -> dict[str, bytes]:
+        """Return what a job sends whose GPU hung at every check."""
+        found = {}
+        for name in self.job(job).patches:
+            path, document = self.record(job, name, outcomes={"reproduce": Outcome.UNAVAILABLE})
+            stages = details(document)["stages"]
+            assert isinstance(stages, list)
+            for each in stages:
+                assert isinstance(each, dict)
+                if each["stage"] == "reproduce":
+                    each["runner_fault"] = {"kind": "gpu-hung", "said": "no answer for 60 s"}
+            found[path] = sealed(document)
+        return found
+
+    def send(
+        self, job: str, files: Mapping[str, bytes] | None = None, conclusion: str = "success"
+    ) -> None:
+        """Let a job send its artifact and end."""
+        content = packed(self.files(job) if files is None else files)
+        with self.github.state.lock:
+            upload(self.github.state, self.run, f"contribbot-{job}", content)
+            self.end(job, conclusion)
+
+    def end(self, name: str, conclusion: str) -> None:
+        """Let a job end: its last try, as GitHub has it."""
+        job = next(each for each in reversed(self.run.jobs) if each.name == name)
+        end_job(self.github.state, job, conclusion, seconds=60)
+
+    def add_job(self, name: str, conclusion: str) -> None:
+        """Add a job that has ended."""
+        end_job(self.github.state, add_job(self.github.state, self.run, name), conclusion)
+
+    def collect(self, *args: str | Path) -> Ran:
+        """Run `contribbot runners collect` on the run, which is over."""
+        self.run.status, self.run.conclusion = "completed", "success"
+        return self.command("collect", str(self.run.id), *args)
+
+    def collected(self, *args: str | Path) -> Collected:
+        """Run `contribbot runners collect --json` on the run, which is over."""
+        said = self.collect("--json", *args)
+        assert said.out, said.err
+        found = Collected.model_validate_json(said.out)
+        assert said.code == (0 if found.complete else 3 if found.runners_failed else 1)
+        return found
+
+    def command(self, *args: str | Path, **env: str) -> Ran:
+        """Run a command in the queue."""
+        given = {
+            "GITHUB_API_URL": self.github.base, "GITHUB_TOKEN": self.user.tokens[0].text,
+            "GITHUB_REPOSITORY": REPOSITORY, **env,
+        }  # fmt: skip
+        return Program(self.ranged.folder, given)("runners", *args)
+
+    def evidence(self) -> list[Path]:
+        """Return the records that the queue has."""
+        return sorted((self.ranged.folder / "evidence").rglob("*.json"))
+
+
+def make_home(ranged: Ranged, github: GitHub, storage: Storage) -> Home:
+    """Make it: the queue is committed, and `main` of the repository."""
+    folder = ranged.folder
+    ranged.toy.put(".gitignore", ".contribbot/\n")
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "Queue")
+    user = github.add_user("ada")
+    repository = github.add_repository(REPOSITORY, folder, members={"ada": "write"})
+    actions_of(repository).storage = storage
+    return Home(ranged, github, storage, repository, user)
+
+
+def states(collected: Collected) -> dict[str, CellState]:
+    """Return what became of each cell, by kind of cell and patch."""
+    return {f"{each.kind} {each.patch} {each.target}": each.state for each in collected.cells}
+
+
+def why(collected: Collected, kind: str = "gpu") -> str:
+    """Return why the one cell of a kind is what it is."""
+    (cell,) = [each for each in collected.cells if each.kind == kind]
+    return cell.why
+
+
+#: The outcome of a check that failed.
+FAILED = {"reproduce": Outcome.FAILED}
+
+
 @pytest.fixture
 def ranged(toy: Toy) -> Ranged:
     """A queue with one patch, two runners with gfx942, and hosted runners."""
@@ -133,8 +327,6 @@ def ranged(toy: Toy) -> Ranged:
 @pytest.fixture
 def home(ranged: Ranged, github: GitHub) -> Iterator[Home]:
     """A queue on the local GitHub, with a run whose jobs wait."""
-    from tests.runners.homing import make_home
-
     with Storage().running() as storage:
         made = make_home(ranged, github, storage)
         made.begin()

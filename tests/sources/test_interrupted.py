@@ -19,7 +19,7 @@ from contribbot.git.pins import Silent
 from contribbot.git.pins.sources import provide, stored_tree
 from contribbot.git.repository import Store
 from contribbot.model.patch import Pin
-from tests import smalldisk
+from tests import tools
 
 from .conftest import UPSTREAM, Kit
 from .index_server import Index
@@ -99,7 +99,7 @@ def test_two_at_once_import_once(kit: Kit, index: Index) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Give a cache on a disk of 3 MiB."""
-    with smalldisk.small_disk(tmp_path / "disk", "size=3m") as disk:
+    with tools.small_disk(tmp_path / "disk", "size=3m") as disk:
         patch.setenv("CONTRIBBOT_CACHE", str(disk))
         yield disk
 
