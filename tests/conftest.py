@@ -38,6 +38,7 @@ from contribbot.machine import this_machine
 from contribbot.model.evidence import PatchReport, StageResult, VerifyReport
 from contribbot.model.patch import Pin, SdistSource
 from tests.hiptoy import needed
+from tests.hostile import hostile_home
 from tests.tools import missing
 from tests.toy import Toy
 
@@ -403,3 +404,9 @@ def sglang_archive(sglang_pin: Pin) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(REAL_CACHE))
         return obtain(source, progress=Silent())
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return the home of a person whose settings of git would spoil every patch."""
+    return hostile_home(tmp_path / "person")

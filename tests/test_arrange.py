@@ -154,22 +154,14 @@ def test_a_version_under_a_patch_that_clashes_is_refused(toy: Toy, program: Prog
     ("args", "said"),
     [
         ("queue reorder cube --before area", "cube would stand before area, on which it depends"),
-        ("queue reorder cube --before area --after area", "do not go together"),
-        ("queue reorder nothing", "no such patch: nothing"),
-        ("queue mv area cube", "there is a patch cube already"),
         ("queue mv area ..", "not possible here"),
         ("queue fold area cube", "area cannot be folded into cube: they do not stand on the same"),
         (
             "queue fold cube readme",
             "cube cannot be folded into readme: readme does not depend on area",
         ),
-        ("queue split area more", "either paths or --from N say what goes into more"),
-        ("queue split area more gone.py", "gone.py: not changed by it"),
         ("queue split area more src NEW docs", "area: nothing would be in one of the two"),
         ("queue split area cube --from 2", "there is a patch cube already"),
-        ("undo area", "area: name the version to bring back"),
-        ("undo area v7", "there is no version v7"),
-        ("undo area x", "not versions of a patch"),
     ],
 )
 def test_what_is_refused_writes_nothing(queue: Toy, program: Program, args: str, said: str) -> None:

@@ -9,15 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Program
-from tests.hostile import hostile_home, person
-from tests.toy import AREA, FIXED, Toy, git, one_check
-
-OVER = FIXED + "\n\ndef cube(side):\n    return side**3\n"
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return hostile_home(tmp_path / "person")
+from tests.hostile import person
+from tests.test_refresh import put_stack
+from tests.toy import AREA, FIXED, Toy, git
 
 
 @pytest.fixture
@@ -26,21 +20,6 @@ def tree(toy: Toy) -> Path:
     toy.put_patch()
     toy.put_queue(["area"])
     return toy.queue / ".contribbot/edit/area"
-
-
-def stack(toy: Toy) -> None:
-    """Put `cube` on top of `area` into the queue."""
-    toy.put_patch()
-    toy.write("src/toy/area.py", FIXED)
-    git(toy.upstream, "commit", "-qam", "below")
-    toy.write("src/toy/area.py", OVER)
-    git(toy.upstream, "commit", "-qam", "Add cubes")
-    patch = git(toy.upstream, "format-patch", "-1", "--stdout", "--zero-commit", "--no-signature")
-    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
-    toy.put_patch(
-        "cube", patch=patch, extra='depends_on = ["area"]', checks=one_check(),
-    )  # fmt: skip
-    toy.put_queue(["area", "cube"])
 
 
 def commit(tree: Path, home: Path, *args: str) -> None:
@@ -72,13 +51,13 @@ def test_it_says_where_it_is_and_what_to_do_next(program: Program, tree: Path) -
 def test_the_log_shows_the_patch_on_top_its_dependencies_and_the_pin(
     program: Program, toy: Toy
 ) -> None:
-    stack(toy)
+    put_stack(toy)
 
     view = program("edit", "cube", "--json").json()
 
     tree = Path(str(view["path"]))
     subjects = git(tree, "log", "--format=%s").decode().splitlines()
-    assert subjects == ["Add cubes", "Multiply the sides of a rectangle", "Toy 1.0"]
+    assert subjects == ["Step 2", "Step 1", "Toy 1.0"]
     assert git(tree, "rev-parse", "HEAD~2").decode().strip() == toy.commit
     base = git(tree, "rev-parse", "refs/contribbot/base", "HEAD~1").decode().split()
     assert base == [view["base_commit"]] * 2
@@ -89,7 +68,7 @@ def test_the_log_shows_the_patch_on_top_its_dependencies_and_the_pin(
 def test_it_says_no_when_the_patch_or_one_below_was_changed_meanwhile(
     program: Program, toy: Toy
 ) -> None:
-    stack(toy)
+    put_stack(toy)
     for name in ("area", "cube"):
         assert program("edit", name).code == 0
     toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED}, subject="Other words"))

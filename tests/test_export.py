@@ -11,6 +11,7 @@ from contribbot.errors import QueueError
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exchange import mbox
 from tests.lifetoy import contribbot, snapshot
+from tests.test_refresh import AREA_FILE, series
 from tests.toy import FIXED, Toy, git
 
 UPPER = FIXED.replace("return area", "return int(area)")
@@ -19,14 +20,8 @@ UPPER = FIXED.replace("return area", "return int(area)")
 @pytest.fixture
 def stack(toy: Toy) -> Toy:
     """A queue of `lower`, `upper` on top of it, and `beside`."""
-    toy.put_patch("lower")
-    toy.write("src/toy/area.py", FIXED)
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "-m", "lower")
-    toy.write("src/toy/area.py", UPPER)
-    git(toy.upstream, "commit", "-q", "-a", "-m", "[AMD] Whole numbers")
-    upper = git(toy.upstream, "format-patch", "-1", "--stdout", "--zero-commit", "--no-signature")
-    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    lower, upper = series(toy, {AREA_FILE: FIXED}, {AREA_FILE: UPPER})
+    toy.put_patch("lower", patch=lower)
     toy.put_patch("upper", patch=upper, extra='depends_on = ["lower"]')
     toy.put_patch(
         "beside", patch=toy.format_patch({"README": "more\n"}, "Beside"), files=("README",)
@@ -56,11 +51,7 @@ def test_everything_in_the_queues_order(stack: Toy) -> None:
     ran = contribbot(stack.queue, "queue", "export", "-o", "out.mbox")
     assert (ran.code, ran.out) == (0, ""), ran.err
     subjects = re.findall(r"^Subject: (.*)", (stack.queue / "out.mbox").read_text(), re.MULTILINE)
-    assert subjects == [
-        "[PATCH] Multiply the sides of a rectangle",
-        "[PATCH] Beside",
-        "[PATCH] [AMD] Whole numbers",
-    ]
+    assert subjects == ["[PATCH] Step 1", "[PATCH] Beside", "[PATCH] Step 2"]
 
 
 def test_what_does_not_apply_exactly_is_written_anew(stack: Toy, tmp_path: Path) -> None:

@@ -14,18 +14,13 @@ from contribbot.queue.arrange import range_diff
 from contribbot.queue.history import versions
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE, Program, dig
-from tests.hostile import hostile_home, person
+from tests.hostile import person
 from tests.lifetoy import snapshot
 from tests.toy import AREA, FIXED, Toy, git, one_check
 
 ROOT = Path(__file__).parent.parent
 AREA_FILE = "src/toy/area.py"
 CUBE = "\n\ndef cube(side):\n    return side**3\n"
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return hostile_home(tmp_path / "person")
 
 
 @pytest.fixture

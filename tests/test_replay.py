@@ -19,7 +19,7 @@ from contribbot.queue.worktree import (
     open_tree,
     resolved_files,
 )
-from tests.hostile import hostile_home, person
+from tests.hostile import person
 from tests.toy import AREA, FIXED, Toy, git
 
 AREA_FILE = "src/toy/area.py"
@@ -57,11 +57,6 @@ def move(toy: Toy) -> Move:
     assert abort(queue, "area").lost == ()
     store = open_store(stores_folder(), "toy")
     return Move(toy, queue, store, tuple(one.commit for one in opened.commits))
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return hostile_home(tmp_path / "person")
 
 
 def second(toy: Toy) -> bytes:

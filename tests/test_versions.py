@@ -10,6 +10,7 @@ from contribbot.queue.arrange import range_diff, read_range
 from contribbot.queue.history import journal_file, versions
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program, until
+from tests.test_refresh import AREA_FILE, HALF, series
 from tests.toy import AREA, FIXED, Toy, git, record
 
 BETTER = AREA.replace("return width + height", "return width * height")
@@ -105,16 +106,7 @@ def test_a_version_is_compared_on_what_it_stood_on(toy: Toy) -> None:
     """What is below has changed too: each version stands on its own state of it."""
     git(toy.root, "init", "-q", "queue")
     toy.put_patch()
-    upper: dict[str, str | bytes] = {
-        "src/toy/area.py": FIXED.replace("* height / 2", "* height * 0.5")
-    }
-    git(toy.upstream, "checkout", "-q", "--detach")
-    toy.write("src/toy/area.py", FIXED)
-    git(toy.upstream, "commit", "-qam", "below")
-    below, toy.commit = toy.commit, git(toy.upstream, "rev-parse", "HEAD").decode().strip()
-    patch = toy.format_patch(upper, "Halve by a product")
-    toy.commit = below
-    git(toy.upstream, "checkout", "-q", "main")
+    _, patch = series(toy, {AREA_FILE: FIXED}, {AREA_FILE: HALF})
     toy.put_patch("upper", patch=patch, extra='depends_on = ["area"]')
     first = reloaded(toy, "area", "upper")
     record(first, first.patch("upper"), why="import")

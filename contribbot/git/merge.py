@@ -16,7 +16,7 @@ from contribbot.git.patch_format import (
     format_chains,
     raw_changes,
 )
-from contribbot.git.repository import GONE, IDENTITY, NewCommit, Store, content_of, read_commit
+from contribbot.git.repository import GONE, IDENTITY, NewCommit, Store, read_commit
 from contribbot.model.lifecycle import ConflictSide, Text
 from contribbot.model.patch import PatchFile
 
@@ -191,7 +191,7 @@ class _Move:
 
     def _origin(self, commit: str) -> NewCommit:
         if commit not in self._origins:
-            self._origins[commit] = read_commit(content_of(self._repo, commit))
+            self._origins[commit] = read_commit(self._repo, commit)
         return self._origins[commit]
 
     def _chain(self, patch: Moving) -> list[str]:

@@ -253,11 +253,12 @@ class NewCommit:
     entries: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def read_commit(content: bytes) -> NewCommit:
-    """Parse a commit object of git; the tree's id is left out."""
-    head, _, message = content.partition(b"\n\n")
+def read_commit(repo: Repo, commit: str) -> NewCommit:
+    """Return a commit of a store, byte for byte."""
+    head, _, message = content_of(repo, commit).partition(b"\n\n")
     fields = dict(row.split(b" ", 1) for row in head.split(b"\n"))
-    return NewCommit(fields[b"parent"].decode(), fields[b"author"], fields[b"committer"], message)
+    parent, tree = fields[b"parent"].decode(), fields[b"tree"].decode()
+    return NewCommit(parent, fields[b"author"], fields[b"committer"], message, tree)
 
 
 def write_commits(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from contribbot.errors import IntegrityError, SourceError, UsageError
 from contribbot.git.pins.remote import commits_between, out_of_order
@@ -82,6 +82,9 @@ def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
     return [pin_at(queue, upstream, tag) for tag in known[first : last + 1]]
 
 
+_ENDS: Final = "name ends between which the answer changes"
+
+
 def bisect(
     queue: Queue,
     name: str,
@@ -95,98 +98,73 @@ def bisect(
     """Find the first release or commit of a range at which the answer to a question is yes."""
     upstream = queue.specs[name].upstream
     pins = points(queue, upstream, wanted)
-    search = _Bisect(queue, name, pins, question, options, watcher, heard)
-    first, suspects = search.run(wanted)
-    steps = tuple(search.steps.values())
+    # The answers by the pin's index in `pins`, in the order of the questions.
+    steps: dict[int, Step] = {}
+
+    def ask(place: int, end: str = "") -> Step:
+        """Return the answer for the pin at an index; an `end` of the range must have an answer."""
+        pin, trouble = pins[place], None
+        try:
+            step = _answer(queue, name, pin, question, options=options, watcher=watcher)
+        except IntegrityError:
+            raise  # for a person to look at
+        except SourceError as error:
+            trouble, step = error, Step(at=pin.tag, says="skipped", why=error.message)
+        steps[place] = step
+        heard(step)
+        if end and step.says == "skipped":
+            why = f"{end}: it cannot be decided there: {step.why}"
+            raise SourceError(why, hint=trouble.hint) if trouble else UsageError(why, hint=_ENDS)
+        return step
+
+    low, high = 0, len(pins) - 1
+    if (step := ask(low, wanted.start)).says == "after":
+        raise UsageError(f"{wanted.start}: the answer is yes already there: {step.why}", hint=_ENDS)
+    if (step := ask(high, wanted.end)).says == "before":
+        still = "still applies" if question == "breaks" else "is still needed"
+        raise UsageError(
+            f"{name} {still} at {wanted.end}{f': {step.why}' if step.why else ''}",
+            hint="there is nothing to find; name a later BAD",
+        )
+    while left := [place for place in range(low + 1, high) if place not in steps]:
+        # The middle, or else the pin nearest to the middle that has not been asked.
+        middle = min(left, key=lambda place: (abs(place - (low + high) // 2), place))
+        says = ask(middle).says
+        low, high = {"before": (middle, high), "after": (low, middle)}.get(says, (low, high))
+    # Pins without an answer below the first yes: the first yes may be any of these pins.
+    suspects = [pin.tag for pin in pins[low + 1 : high + 1]]
+    clear = len(suspects) == 1
     return Bisection(
         patch=name,
         upstream=upstream,
         question=question,
         start=wanted.start,
         end=wanted.end,
-        first=first,
-        suspects=tuple(suspects),
-        steps=steps,
+        first=suspects[0] if clear else "",
+        suspects=() if clear else tuple(suspects),
+        steps=tuple(steps.values()),
         left=len(pins) - 2,
-        taken=any(step.taken for step in steps if step.at == (first or suspects[-1])),
+        taken=any(step.taken for step in steps.values() if step.at == suspects[-1]),
     )
 
 
-@dataclass
-class _Bisect:
-    """A binary search over pins that skips pins without a clear answer."""
-
-    queue: Queue
-    name: str
-    pins: Sequence[Pin]
-    question: Question
-    options: Options
-    watcher: Watcher
-    heard: Callable[[Step], None]
-    #: The answers so far, by the pin's index in `pins`, in the order of the questions.
-    steps: dict[int, Step] = field(default_factory=dict)
-    trouble: SourceError | None = None
-
-    def run(self, wanted: Range) -> tuple[str, list[str]]:
-        """Return the tag of the first pin with the answer yes, or else the tags that may be it."""
-        low, high = 0, len(self.pins) - 1
-        for place, should, end in ((low, "before", wanted.start), (high, "after", wanted.end)):
-            step = self._ask(place)
-            hint = "name ends between which the answer changes"
-            if step.says == "skipped":
-                message = f"{end}: it cannot be decided there: {step.why}"
-                if self.trouble is not None:
-                    raise SourceError(message, hint=self.trouble.hint)
-                raise UsageError(message, hint=hint)
-            if step.says != should and place == low:
-                raise UsageError(f"{end}: the answer is yes already there: {step.why}", hint=hint)
-            if step.says != should:
-                applies = self.question == "breaks"
-                still = "still applies" if applies else "is still needed"
-                why = f": {step.why}" if step.why else ""
-                raise UsageError(
-                    f"{self.name} {still} at {wanted.end}{why}",
-                    hint="there is nothing to find; name a later BAD",
-                )
-        while left := [place for place in range(low + 1, high) if place not in self.steps]:
-            middle = min(left, key=lambda place: (abs(place - (low + high) // 2), place))
-            says = self._ask(middle).says
-            low, high = {"before": (middle, high), "after": (low, middle)}.get(says, (low, high))
-        suspects = [self.pins[place].tag for place in range(low + 1, high)]
-        first = self.pins[high].tag
-        return ("", [*suspects, first]) if suspects else (first, [])
-
-    def _ask(self, place: int) -> Step:
-        """Return the answer for the pin at an index; `skipped` if the pin cannot be fetched."""
-        pin, self.trouble = self.pins[place], None
-        try:
-            step = self._answer(pin)
-        except IntegrityError:
-            raise  # for a person to look at
-        except SourceError as error:
-            self.trouble = error
-            step = Step(at=pin.tag, says="skipped", why=error.message)
-        self.steps[place] = step
-        self.heard(step)
-        return step
-
-    def _answer(self, pin: Pin) -> Step:
-        """Return whether the patch applies to a pin, or whether its checks pass without it."""
-        queue, names, progress = self.queue, [self.name], self.watcher.download()
-        new = fetch_pin(queue, pin, progress=progress)
-        moved = carried_over(queue, names, new, progress=progress)
-        status, why = moved[self.name].status, moved[self.name].why
-        if self.question == "breaks":
-            says: dict[Text, Answer] = {
-                Text.CLEAN: "before",
-                Text.MERGED: "before",
-                Text.BLOCKED: "skipped",
-            }
-            taken = status is Text.UPSTREAM
-            return Step(at=pin.tag, says=says.get(status, "after"), why=why, taken=taken)
-        needs = needs_of(queue, names, pin, moved, options=self.options, watcher=self.watcher)
-        need = needs[self.name]
-        if {entry.says for entry in need.entries} - {Says.CANNOT} == {Says.PASSES}:
-            return Step(at=pin.tag, says="after", why=need.why)
-        unclear = need.verdict is Need.UNCLEAR
-        return Step(at=pin.tag, says="skipped" if unclear else "before", why=need.why)
+def _answer(
+    queue: Queue, name: str, pin: Pin, question: Question, *, options: Options, watcher: Watcher
+) -> Step:
+    """Return whether the patch applies to a pin, or whether its checks pass without the patch."""
+    new = fetch_pin(queue, pin, progress=watcher.download())
+    moved = carried_over(queue, [name], new, progress=watcher.download())
+    status, why = moved[name].status, moved[name].why
+    if question == "breaks":
+        clear: dict[Text, Answer] = {
+            Text.CLEAN: "before",
+            Text.MERGED: "before",
+            Text.BLOCKED: "skipped",
+        }
+        taken = status is Text.UPSTREAM
+        return Step(at=pin.tag, says=clear.get(status, "after"), why=why, taken=taken)
+    need = needs_of(queue, [name], pin, moved, options=options, watcher=watcher)[name]
+    says: Answer = "skipped" if need.verdict is Need.UNCLEAR else "before"
+    if {entry.says for entry in need.entries} - {Says.CANNOT} == {Says.PASSES}:
+        says = "after"
+    return Step(at=pin.tag, says=says, why=need.why)

@@ -16,7 +16,6 @@ from contribbot.git.pins import Progress, Silent
 from contribbot.git.repository import (
     NewCommit,
     Store,
-    content_of,
     open_store,
     read_commit,
     write_commits,
@@ -189,8 +188,8 @@ def _parted(
                     entries[goes][path] = (mode, blob)
             for run, changed in zip(runs, entries, strict=True):
                 if changed:
-                    known_commit = read_commit(content_of(repo, commit))
-                    run.append(replace(known_commit, parent="", entries=changed))
+                    known_commit = read_commit(repo, commit)
+                    run.append(replace(known_commit, parent="", tree="", entries=changed))
     both = [*runs[0], *runs[1]]
     written = write_commits(
         store,

@@ -18,7 +18,7 @@ from contribbot.git.pins import Progress
 from contribbot.git.pins.index import releases, resolve
 from contribbot.git.pins.remote import pin_from_git, release_tags
 from contribbot.git.pins.sources import provide
-from contribbot.git.repository import Store, content_of, open_store, read_commit, write_commits
+from contribbot.git.repository import Store, open_store, read_commit, write_commits
 from contribbot.model.patch import GitSource, PatchFile, Pin, digest_of
 from contribbot.queue.load import Queue
 
@@ -108,10 +108,7 @@ def mailable(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
     files = format_commits(store, base, tip)
     ids = store.git("rev-list", "--reverse", f"{base}..{tip}", "--").stdout.decode().split()
     with store.open() as repo:
-        commits = [
-            replace(read_commit(content_of(repo, commit)), tree=repo.commit(commit).tree.hexsha)
-            for commit in ids
-        ]
+        commits = [read_commit(repo, commit) for commit in ids]
     messages = [_ENDS_MESSAGE.sub(b" ", commit.message) for commit in commits]
     if messages == [commit.message for commit in commits]:
         return files

@@ -13,6 +13,7 @@ from tests.conftest import Program, dig
 from tests.life.conftest import WRONG, release
 from tests.life.test_status import top
 from tests.lifetoy import snapshot
+from tests.test_refresh import AREA_FILE, series
 from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 
@@ -169,12 +170,8 @@ def test_renamed_files_are_followed(releases: Toy, program: Program) -> None:
 
 def halved(toy: Toy) -> bytes:
     """Return a patch on top of the toy's own, elsewhere in the file."""
-    toy.write("src/toy/area.py", FIXED)
-    git(toy.upstream, "commit", "-q", "-a", "-m", "Below")
-    return toy.format_patch(
-        {"src/toy/area.py": FIXED.replace("base * height / 2", "abs(base * height) / 2")},
-        subject="No negative triangles",
-    )
+    other = FIXED.replace("base * height / 2", "abs(base * height) / 2")
+    return series(toy, {AREA_FILE: FIXED}, {AREA_FILE: other})[1]
 
 
 HALVED = """\

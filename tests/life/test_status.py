@@ -7,6 +7,7 @@ import pytest
 from contribbot.queue import history
 from contribbot.queue.history import PullRequestEvent
 from tests.conftest import Program, dig
+from tests.test_refresh import AREA_FILE, series
 from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 
@@ -135,12 +136,8 @@ def test_what_stands_on_a_conflict_is_blocked(releases: Toy, program: Program) -
 
 def top(toy: Toy) -> bytes:
     """Return a patch on top of the toy's own, next to its line."""
-    toy.write("src/toy/area.py", FIXED)
-    git(toy.upstream, "commit", "-q", "-a", "-m", "Below")
-    return toy.format_patch(
-        {"src/toy/area.py": FIXED.replace("    return area", "    return abs(area)")},
-        subject="No negative areas",
-    )
+    other = FIXED.replace("    return area", "    return abs(area)")
+    return series(toy, {AREA_FILE: FIXED}, {AREA_FILE: other})[1]
 
 
 def test_conditions_that_have_come_are_told(releases: Toy, program: Program) -> None:

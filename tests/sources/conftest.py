@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.files import stores_folder
-from contribbot.git.pins import Silent, SourceRequest
+from contribbot.git.pins import Provided, Silent, SourceRequest
 from contribbot.git.pins import index as pip_index
+from contribbot.git.pins.sources import provide
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.model.patch import (
     GitSource,
@@ -71,6 +72,11 @@ class Kit:
         version = next((one.version for one in sources if not isinstance(one, GitSource)), "1.0")
         tag = tag or f"v{version.partition('+')[0]}"
         return Pin(upstream="demo", tag=tag, commit=commit, sources=sources)
+
+    def provide(self, *sources: SourceSpec, tag: str = "", commit: str | None = None) -> Provided:
+        """Bring the tree of a pin with these sources into the store."""
+        pin = self.pin(*sources, tag=tag, commit=commit)
+        return provide(pin, self.upstream, self.store, progress=Silent())
 
     def job(self, spec: SourceSpec) -> SourceRequest:
         return SourceRequest(self.pin(spec), spec, self.upstream, self.store, Silent())

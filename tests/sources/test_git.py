@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError, SourceError
-from contribbot.git.pins import Provided, Silent
-from contribbot.git.pins.sources import provide
+from contribbot.git.pins import Provided
 from contribbot.model.patch import GitSource
 
 from .conftest import Kit, git
@@ -54,8 +53,7 @@ def remote(kit: Kit, patch: pytest.MonkeyPatch) -> Remote:
 
 
 def bring(kit: Kit, remote: str, *, tag: str = "v1.0", commit: str | None = None) -> Provided:
-    pin = kit.pin(GitSource(kind="git", remote=remote), tag=tag, commit=commit)
-    return provide(pin, kit.upstream, kit.store, progress=Silent())
+    return kit.provide(GitSource(kind="git", remote=remote), tag=tag, commit=commit)
 
 
 @pytest.mark.parametrize("tag", ["v1.0", "v1.1"])

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError, SourceError
-from contribbot.git.pins import Provided, Silent
-from contribbot.git.pins.sources import provide
 from contribbot.model.patch import InstalledSource, ReleaseRecipe
 
 from .conftest import Kit, record_hash
@@ -16,23 +14,19 @@ from .conftest import Kit, record_hash
 Wheel = tuple[Path, InstalledSource]
 
 
-def bring(kit: Kit, spec: InstalledSource) -> Provided:
-    return provide(kit.pin(spec), kit.upstream, kit.store, progress=Silent())
-
-
 def record(wheel: Wheel) -> Path:
     return wheel[0] / "demo_dist-1.0+cpu.dist-info" / "RECORD"
 
 
 def test_the_python_files_of_the_named_folders_arrive(kit: Kit, wheel: Wheel) -> None:
-    found = bring(kit, wheel[1])
+    found = kit.provide(wheel[1])
     assert (found.kind, found.fresh) == ("installed", True)
     assert found.detail == "installed demo-dist 1.0, Python files of demo"
     assert kit.files(found.tree) == {
         "demo/__init__.py": ("100644", b"x = 1\n"),
         "demo/sub/a.py": ("100644", b""),
     }
-    assert not bring(kit, wheel[1]).fresh
+    assert not kit.provide(wheel[1]).fresh
 
 
 def test_another_build_of_a_release_is_the_same_tree_but_for_generated_files(
@@ -51,7 +45,7 @@ def test_another_build_of_a_release_is_the_same_tree_but_for_generated_files(
         (site / "demo/version.py").write_text(build)
         with (info / "RECORD").open("a") as file:
             file.write(f"demo/version.py,{record_hash(build.encode())},3\n")
-        found.append(bring(kit, spec))
+        found.append(kit.provide(spec))
     assert [one.fresh for one in found] == [True, True]
     assert found[0].commit == found[1].commit
     assert set(kit.files(found[0].tree)) == {"demo/__init__.py", "demo/sub/a.py"}
@@ -74,7 +68,7 @@ def test_files_that_are_not_as_record_says_are_refused_by_name(
     else:
         (wheel[0] / path).write_bytes(content)
     with pytest.raises(IntegrityError, match=words):
-        bring(kit, wheel[1])
+        kit.provide(wheel[1])
     assert kit.nothing_landed()
 
 
@@ -83,16 +77,16 @@ def test_an_entry_without_a_usable_digest_is_refused(kit: Kit, wheel: Wheel, dig
     text = record(wheel).read_text()
     record(wheel).write_text(text.replace(record_hash(b"x = 1\n"), digest))
     with pytest.raises(IntegrityError, match=r"no sha256 for demo/__init__\.py"):
-        bring(kit, wheel[1])
+        kit.provide(wheel[1])
     record(wheel).unlink()
     with pytest.raises(IntegrityError, match="installed without a RECORD"):
-        bring(kit, wheel[1])
+        kit.provide(wheel[1])
 
 
 def test_entries_that_lead_elsewhere_are_not_taken(kit: Kit, wheel: Wheel) -> None:
     with record(wheel).open("a") as file:
         file.write(f"demo/../other/b.py,{record_hash(b'y = 2')},6\n")
-    assert "other/b.py" not in kit.files(bring(kit, wheel[1]).tree)
+    assert "other/b.py" not in kit.files(kit.provide(wheel[1]).tree)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +102,7 @@ def test_what_is_not_there_is_unavailable(
     kit: Kit, wheel: Wheel, change: dict[str, str], words: str
 ) -> None:
     with pytest.raises(SourceError, match=words) as caught:
-        bring(kit, wheel[1].model_copy(update=change))
+        kit.provide(wheel[1].model_copy(update=change))
     assert not isinstance(caught.value, IntegrityError)
     assert caught.value.hint
 
@@ -122,7 +116,7 @@ def test_the_real_torch_arrives_file_for_file(kit: Kit) -> None:
         version=torch.version.partition("+")[0],
         packages=("torch", "torchgen", "functorch"),
     )
-    found = bring(kit, spec)
+    found = kit.provide(spec)
     listed = kit.store.git("ls-tree", "-r", found.tree).stdout.decode().splitlines()
     ids = {line.partition("\t")[2]: line.split()[2] for line in listed}
     paths = sorted(path.relative_to(root).as_posix() for name in spec.packages

@@ -36,9 +36,8 @@ def test_the_next_source_serves_and_says_what_failed_before(
 
 def test_when_all_fail_one_line_names_each(kit: Kit) -> None:
     archive = kit.pack(TREE, "other-1.0.tar.gz")
-    pin = kit.pin(kit.sdist(archive), GitSource(kind="git", remote="file:///nowhere"))
     with pytest.raises(SourceError) as caught:
-        provide(pin, kit.upstream, kit.store, progress=Silent())
+        kit.provide(kit.sdist(archive), GitSource(kind="git", remote="file:///nowhere"))
     message = caught.value.message
     assert message.startswith("demo v1.0: no source can provide it: sdist: demo 1.0: no source")
     assert "; git: file:///nowhere: " in message
@@ -49,7 +48,7 @@ def test_when_all_fail_one_line_names_each(kit: Kit) -> None:
 def test_a_hostile_source_is_not_passed_over(kit: Kit, wheel: Wheel) -> None:
     archive = kit.pack({**TREE, "demo-1.0/../../x": b""})
     with pytest.raises(IntegrityError):
-        provide(kit.pin(kit.sdist(archive), wheel[1]), kit.upstream, kit.store, progress=Silent())
+        kit.provide(kit.sdist(archive), wheel[1])
     assert kit.nothing_landed()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from contribbot.errors import IntegrityError, MachineError, SourceError
 from contribbot.files import downloads_folder
-from contribbot.git.pins import Provided, Silent
+from contribbot.git.pins import Silent
 from contribbot.git.pins.index import obtain
 from contribbot.git.pins.sources import provide
 from contribbot.model.patch import Pin
@@ -37,11 +37,6 @@ class Recorder:
 
     def done(self) -> None:
         self.ended += 1
-
-
-def bring(kit: Kit, archive: Path, sha256: str = "") -> Provided:
-    pin = kit.pin(kit.sdist(archive, sha256=sha256))
-    return provide(pin, kit.upstream, kit.store, progress=Silent())
 
 
 def test_the_real_archive_gives_the_tree_that_git_add_gives(
@@ -108,7 +103,7 @@ def test_a_503_is_asked_again(kit: Kit, index: Index) -> None:
     archive = kit.pack(TREE)
     index.offer(archive)
     index.faults = ["503"]
-    assert bring(kit, archive).fresh
+    assert kit.provide(kit.sdist(archive)).fresh
 
 
 @pytest.mark.parametrize(
@@ -122,7 +117,7 @@ def test_a_fault_is_named_and_leaves_nothing(
     index.offer(archive)
     index.faults = [fault] * 9
     with pytest.raises(SourceError, match=words) as caught:
-        bring(kit, archive)
+        kit.provide(kit.sdist(archive))
     assert not isinstance(caught.value, IntegrityError)
     assert "demo-1.0.tar.gz from " + index.url in caught.value.message
     assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
@@ -139,7 +134,7 @@ def test_another_digest_than_the_pins_is_refused(
         index.folder = archive.parent.as_uri() + "/"
     got = kit.sdist(archive).sha256
     with pytest.raises(IntegrityError) as caught:
-        bring(kit, archive, sha256="0" * 64)
+        kit.provide(kit.sdist(archive, sha256="0" * 64))
     assert "0" * 64 in caught.value.message
     assert got in caught.value.message
     assert index.downloads == (0 if announce or local else 1)
@@ -152,7 +147,7 @@ def test_a_release_that_the_index_lacks_is_named(kit: Kit, index: Index) -> None
     index.offer(kit.pack(TREE, "demo-1.0+local.tar.gz"))
     index.offer(kit.write(b"", "demo-1.0-py3-none-any.whl"))
     with pytest.raises(SourceError) as caught:
-        bring(kit, kit.folder / "demo-1.0.post1.tar.gz")
+        kit.provide(kit.sdist(kit.folder / "demo-1.0.post1.tar.gz"))
     assert (
         f"demo 1.0: no source archive of it found: {index.url} has 3 files" in caught.value.message
     )
@@ -167,7 +162,7 @@ def test_the_index_password_works_and_is_shown_nowhere(
     index.offer(archive)
     index.credentials = "me:s3cret"
     patch.setenv("PIP_INDEX_URL", index.url_as("me:s3cret"))
-    found = bring(kit, archive)
+    found = kit.provide(kit.sdist(archive))
     assert "s3cret" not in repr(found)
     index.faults = ["404"]
     for path in downloads_folder().rglob("*.gz"):
@@ -188,11 +183,11 @@ def test_an_unreachable_index_is_named_and_the_next_one_serves(
     patch.setenv("PIP_EXTRA_INDEX_URL", index.url)
     patch.setenv("PIP_INDEX_URL", closed)
     with pytest.raises(SourceError) as caught:
-        bring(kit, archive)
+        kit.provide(kit.sdist(archive))
     assert f"{closed}: " in caught.value.message
     assert f"{index.url} has no files" in caught.value.message
     index.offer(archive)
-    assert bring(kit, archive).fresh
+    assert kit.provide(kit.sdist(archive)).fresh
 
 
 @pytest.mark.parametrize(
@@ -217,7 +212,7 @@ def test_a_place_that_cannot_be_asked_is_named(
     for name, value in variables.items():
         patch.setenv(name, wrong if value == "wrong" else value)
     with pytest.raises(SourceError, match=words) as caught:
-        bring(kit, kit.pack(TREE))
+        kit.provide(kit.sdist(kit.pack(TREE)))
     assert "s3cret" not in str(caught.value)
 
 

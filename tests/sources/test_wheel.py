@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError, SourceError
-from contribbot.git.pins import Provided, Silent
+from contribbot.git.pins import Silent
 from contribbot.git.pins.index import obtain
 from contribbot.git.pins.sources import provide, stored_tree
 from contribbot.model.patch import Pin, ReleaseRecipe, WheelSource
@@ -47,17 +47,13 @@ def source(wheel: Path, **changes: object) -> WheelSource:
     return WheelSource.model_validate({**facts, "tags": TAGS, "packages": ["demo"], **changes})
 
 
-def bring(kit: Kit, spec: WheelSource) -> Provided:
-    return provide(kit.pin(spec), kit.upstream, kit.store, progress=Silent())
-
-
 def test_the_python_files_of_another_platforms_wheel_are_imported(kit: Kit, index: Index) -> None:
     wheel = kit.write(zipped(FILES), NAME)
     index.offer(wheel)
     index.offer(kit.write(zipped({"demo/no.py": b""}), "demo-1.0-py3-none-any.whl"))
     index.offer(kit.pack({"demo-1.0/no.py": b""}))
     spec = source(wheel)
-    found = bring(kit, spec)
+    found = kit.provide(spec)
     assert (found.kind, found.fresh) == ("wheel", True)
     assert found.detail == (f"demo 1.0 wheel {TAGS}, Python files of demo, sha256 {spec.sha256}")
     assert kit.files(found.commit) == {
@@ -74,7 +70,7 @@ def test_generated_files_are_left_out(kit: Kit, find_links: Path) -> None:
     assert wheel.parent == find_links
     recipe = ReleaseRecipe(distribution="demo", generated=("demo/version.py",))
     kit.upstream = kit.upstream.model_copy(update={"release": recipe})
-    assert set(kit.files(bring(kit, source(wheel)).tree)) == {"demo/__init__.py", "demo/sub/a.py"}
+    assert set(kit.files(kit.provide(source(wheel)).tree)) == {"demo/__init__.py", "demo/sub/a.py"}
 
 
 @pytest.mark.slow
@@ -112,7 +108,7 @@ def test_a_wheel_with_other_tags_is_not_taken(kit: Kit, index: Index) -> None:
     with pytest.raises(ValueError, match="tags"):
         source(wheel, tags="macosx_14_0_arm64")
     with pytest.raises(SourceError) as caught:
-        bring(kit, source(wheel, tags=PURE))
+        kit.provide(source(wheel, tags=PURE))
     assert f"demo 1.0: no wheel {PURE} of it found: {index.url} has 1 files" in caught.value.message
 
 
@@ -129,5 +125,5 @@ def test_a_hostile_or_wrong_wheel_is_refused_by_name(
     wheel = kit.write(zipped({**FILES, **files}), NAME)
     assert wheel.parent == find_links
     with pytest.raises(IntegrityError, match=words):
-        bring(kit, source(wheel, packages=[packages]))
+        kit.provide(source(wheel, packages=[packages]))
     assert kit.nothing_landed()
