@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import sys
@@ -324,12 +325,13 @@ def retire(
     why: str = cli.option("", "REASON", "Your reason, where none can be checked.", "--why"),
 ) -> cli.Reply:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
-    from contribbot.lifecycle.status import of_newest
+    from contribbot.lifecycle.status import status_at_newest
     from contribbot.verify.pipeline import Options
 
     queue, name = cli.open_past(patch)
     with cli.live_lines() as lines:
-        status = of_newest(Options(jobs=len(os.sched_getaffinity(0))), lines)
+        options = Options(jobs=len(os.sched_getaffinity(0)))
+        status = functools.partial(status_at_newest, options=options, watcher=lines)
         done = take_out(queue, name, _connect, status, why=why)
     rows = [f"{done.patch}: retired: {done.why}", *(f"  {note}" for note in done.notes)]
     return cli.Reply(done, rows)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError, UsageError
 from contribbot.files import run_folder
 from contribbot.git.merge import Moving, move
-from contribbot.git.patch_format import Change, changes, raw_changes
+from contribbot.git.patch_format import Change, changes, commit_changes
 from contribbot.git.pins import Progress
 from contribbot.git.repository import (
     GONE,
@@ -198,7 +198,7 @@ def carry_onto(
                 why = f"{patch} does not apply to its own pin: {applied.conflicts[0].headline}"
                 raise UsageError(why, hint=f"mend it first: contribbot verify {patch}")
         chain = [commit.commit for applied in series.values() for commit in applied.applied]
-        paths = sorted({path for _, _, path in raw_changes(store, chain)})
+        paths = sorted({change.path for change in commit_changes(store, chain)})
         base, known = _make_base(store, fetched.commit, paths, github, place)
         moving = [Moving(patch, tuple(queue.below(patch)), series[patch]) for patch in names]
         with store.exclusive():

@@ -157,17 +157,8 @@ class Index:
 
     def apply(self, diff: bytes, *options: str) -> process.Completed:
         """Apply a diff; a diff that does not fit leaves the index unchanged."""
-        return self._store.git(
-            "apply",
-            "--cached",
-            "--verbose",
-            "--whitespace=nowarn",
-            *options,
-            "-",
-            stdin=diff,
-            env=self._env,
-            accept=(0, 1, 128),
-        )
+        command = ("apply", "--cached", "--verbose", "--whitespace=nowarn", *options, "-")
+        return self._store.git(*command, stdin=diff, env=self._env, accept=(0, 1, 128))
 
     def changes(self) -> dict[str, Entry]:
         """Return mode and blob of each path that has changed since the last call."""

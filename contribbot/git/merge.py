@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contribbot.git.apply import Index, PatchPath, Series, apply_series
-from contribbot.git.patch_format import (
-    changes,
-    format_chains,
-    raw_changes,
-)
+from contribbot.git.patch_format import Change, changes, commit_changes, format_chains
 from contribbot.git.repository import GONE, IDENTITY, NewCommit, Store, read_commit
 from contribbot.model.lifecycle import ConflictSide, Text
 from contribbot.model.patch import PatchFile
@@ -126,14 +122,12 @@ class _Move:
         self._patches = {patch.name: patch for patch in patches}
         self._old, self._new = old, new
         self._pin, self._scratch = pin, scratch
-        self._origins: dict[str, NewCommit] = {}
         own = [applied.commit for patch in patches for applied in patch.series.applied]
         lower = [commit for patch in patches for commit in self._chain(patch)]
-        #: By commit, then by path: the file's modes before and after the commit.
-        self._touched: dict[str, dict[str, tuple[str, str]]] = {}
-        for commit, row, path in raw_changes(store, list(dict.fromkeys([*own, *lower]))):
-            before, after, *_ = row.split(" ")
-            self._touched.setdefault(commit, {})[path] = (before, after)
+        #: The changes of each commit, by path.
+        self._touched: dict[str, dict[str, Change]] = {}
+        for change in commit_changes(store, list(dict.fromkeys([*own, *lower]))):
+            self._touched.setdefault(change.commit, {})[change.path] = change
         self._released = {change.path: change.mode for change in changes(store, old, new)}
         self._in_release = self._find_in_release()
         self._trees = {new: store.tree_of(new)}
@@ -144,7 +138,7 @@ class _Move:
         self._attributes.write_text(f"* conflict-marker-size={_MARKER}\n", encoding="utf-8")
 
     def run(self) -> list[RebaseResult]:
-        """Move all patches; mark a result as merged where a commit's diff differs from the old."""
+        """Move all patches; the status is MERGED if a new commit's diff differs from the old."""
         moved = [self._moved(name) for name in self._patches]
         clean = [result for result in moved if result.status is Text.CLEAN and result.commits]
         news = [commit for result in clean for commit in result.commits]
@@ -161,8 +155,8 @@ class _Move:
         ids = self._store.git("patch-id", "--verbatim", stdin=diffs.stdout).stdout.decode().split()
         texts = dict(zip(ids[1::2], ids[::2], strict=True))
         paths: dict[str, set[str]] = {}
-        for commit, _, path in raw_changes(self._store, news):
-            paths.setdefault(commit, set()).add(path)
+        for change in commit_changes(self._store, news):
+            paths.setdefault(change.commit, set()).add(change.path)
         return [
             self._compared(result, texts, paths) if result in clean else result for result in moved
         ]
@@ -170,7 +164,7 @@ class _Move:
     def _compared(
         self, moved: RebaseResult, texts: Mapping[str, str], paths: Mapping[str, set[str]]
     ) -> RebaseResult:
-        """Note how moved commits' diffs differ from before; the status is MERGED if one differs."""
+        """Compare a moved patch's diffs with its old diffs: the status, and the reasons."""
         status, notes = Text.CLEAN, []
         new = {picked.file: picked.commit for picked in moved.row if picked.patch == moved.name}
         for applied in self._patches[moved.name].series.applied:
@@ -189,11 +183,6 @@ class _Move:
                 notes.append(f"{self._pin} has what {what} does to {', '.join(left)}")
         return replace(moved, status=status, why="; ".join(notes))
 
-    def _origin(self, commit: str) -> NewCommit:
-        if commit not in self._origins:
-            self._origins[commit] = read_commit(self._repo, commit)
-        return self._origins[commit]
-
     def _chain(self, patch: Moving) -> list[str]:
         """Return the commits of a patch's dependencies on the old base, the lowest first."""
         below = ("rev-list", "--reverse", f"{self._old}..{patch.series.base}")
@@ -203,10 +192,14 @@ class _Move:
         """Return patches whose diff can be reverted on the release, but not on the old base."""
         asked: list[Moving] = []
         for patch in self._patches.values():
-            touched = [self._touched.get(applied.commit, {}) for applied in patch.series.applied]
-            paths = {path for modes in touched for path in modes}
-            deletes = any(after == GONE for modes in touched for _, after in modes.values())
-            if not (patch.resolved or patch.gone or deletes) and paths & self._released.keys():
+            touched = [
+                change
+                for applied in patch.series.applied
+                for change in self._touched.get(applied.commit, {}).values()
+            ]
+            deletes = any(change.mode == GONE for change in touched)
+            met = any(change.path in self._released for change in touched)
+            if met and not (patch.resolved or patch.gone or deletes):
                 asked.append(patch)
         release = Index(self._store, self._new, self._scratch / "release-index") if asked else None
 
@@ -290,7 +283,7 @@ class _Move:
         """Let git merge a commit onto `tip`; return the new commit's id, or the conflicts."""
         if (commit, tip) in self._merged:
             return self._merged[commit, tip]
-        origin = self._origin(commit)
+        origin = read_commit(self._repo, commit)
         if (origin.parent, tip) not in self._ours:
             # The tip's tree as a child of the commit's parent, so that git merges from the parent.
             ours = NewCommit(origin.parent, IDENTITY, IDENTITY, b"ours\n", self._trees[tip])

@@ -9,13 +9,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.errors import QueueError
-from contribbot.git.repository import Store, git_environment
+from contribbot.git.repository import Store, git_environment, read_commit, write_commits
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
@@ -132,18 +132,67 @@ def parse(name: str, content: bytes) -> PatchSet:
         raise QueueError(f"{name}: not a well-formed diff: {error}", hint=AGAIN) from error
 
 
+#: Options of `git diff-tree`: list each path that differs; a rename is a delete and an add.
+_RAW: Final = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A path that differs between two trees, with its mode and object in both (zeros: none)."""
+
+    path: str
+    #: git's letter: `A` added, `M` modified, `D` deleted, `T` type changed.
+    status: str
+    mode: str
+    blob: str
+    old_mode: str = ""
+    old_blob: str = ""
+    #: The commit that makes the change; empty: the change is between two trees.
+    commit: str = ""
+
+
+def commit_changes(store: Store, commits: Sequence[str]) -> list[Change]:
+    """Return the changes that each of some commits makes, from one git process."""
+    ask = "".join(f"{commit}\n" for commit in commits).encode()
+    return _read_raw(store.git("diff-tree", "--stdin", *_RAW, stdin=ask).stdout)
+
+
+def changes(store: Store, base: str, patched: str) -> list[Change]:
+    """Return the changes between two trees; a rename is a deletion and an addition."""
+    return _read_raw(store.git("diff-tree", *_RAW, base, patched).stdout)
+
+
+def _read_raw(raw: bytes) -> list[Change]:
+    """Read what `git diff-tree` prints: a commit's id, then a line and a path for each change."""
+    rows: list[Change] = []
+    commit = ""
+    fields = iter(os.fsdecode(raw).split("\0"))
+    for field in fields:
+        if field.startswith(":"):
+            old_mode, mode, old_blob, blob, status = field[1:].split(" ")
+            rows.append(Change(next(fields), status, mode, blob, old_mode, old_blob, commit))
+        elif field:
+            commit = field
+    return rows
+
+
 #: A store ignores the user's git configuration: other options have git's defaults.
 _FORMAT_PATCH: Final = (
     "-c core.quotePath=true -c diff.renameLimit=1000"
     " format-patch --quiet --zero-commit --no-signature --abbrev=12 --binary -M"
 )
 _SUBMODULE: Final = "160000"
-#: Options of `git diff-tree`: list each path that differs; a rename is a delete and an add.
-_RAW: Final = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames")
+
+
+#: A line of a commit message at which git, reading a mail, would end the message.
+_ENDS_MESSAGE: Final = re.compile(rb"(?<=\n)(?=diff -|Index: |--- \S|---[ \t\r]*$)", re.MULTILINE)
 
 
 def format_commits(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
-    """Return each commit of `base..tip` as a patch file."""
+    """Return each commit of `base..tip` as a patch file with the whole message; in `exclusive()`.
+
+    A line of a message at which git would end the message gets a space at the start.
+    """
     with store.open() as repo:
         commits = list(repo.iter_commits(f"{base}..{tip}", topo_order=True, reverse=True))
         subjects = {commit.hexsha: str(commit.summary) for commit in commits}
@@ -154,19 +203,29 @@ def format_commits(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
                     f"the commit {commit.summary!a} {kind}: no patch file can hold it",
                     hint="make it commits in a row, with `git rebase`",
                 )
-    changed = raw_changes(store, list(subjects))
-    for changer, modes, path in changed:
-        if _SUBMODULE in modes:
+        known = [read_commit(repo, commit) for commit in subjects]
+    changed = commit_changes(store, list(subjects))
+    for change in changed:
+        if _SUBMODULE in {change.mode, change.old_mode}:
+            subject, path = subjects[change.commit], change.path
             raise QueueError(
-                f"the commit {subjects[changer]!a} changes the submodule {path!a}: a patch cannot",
+                f"the commit {subject!a} changes the submodule {path!a}: a patch cannot",
                 hint="take that out of the commit; patch the submodule's own upstream",
             )
-    for empty in subjects.keys() - {changer for changer, _, _ in changed}:
+    for empty in subjects.keys() - {change.commit for change in changed}:
         raise QueueError(
             f"the commit {subjects[empty]!a} changes nothing",
             hint="drop it, with `git rebase -i`",
         )
-    return format_chains(store, [list(subjects)])[0]
+    ids = list(subjects)
+    messages = [_ENDS_MESSAGE.sub(b" ", commit.message) for commit in known]
+    if messages != [commit.message for commit in known]:
+        whole = [
+            replace(commit, message=message, parent="" if number else base, after=number - 1)
+            for number, (commit, message) in enumerate(zip(known, messages, strict=True))
+        ]
+        ids = [commit for commit, _ in write_commits(store, whole, dates="raw-permissive")]
+    return format_chains(store, [ids])[0]
 
 
 def format_chains(store: Store, chains: Sequence[Sequence[str]]) -> list[tuple[PatchFile, ...]]:
@@ -187,21 +246,6 @@ def _write(store: Store, *what: str) -> list[PatchFile]:
     return sorted(written, key=lambda file: int(file.name.partition("-")[0]))
 
 
-def raw_changes(store: Store, commits: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return (commit, modes and blobs, path) of each changed file, from one git process."""
-    ask = "".join(f"{commit}\n" for commit in commits).encode()
-    raw = store.git("diff-tree", "--stdin", *_RAW, stdin=ask).stdout
-    rows: list[tuple[str, str, str]] = []
-    commit = ""
-    fields = iter(os.fsdecode(raw).split("\0"))
-    for field in fields:
-        if field.startswith(":"):
-            rows.append((commit, field[1:], next(fields)))
-        elif field:
-            commit = field
-    return rows
-
-
 def keep_unchanged(
     old: Sequence[PatchFile],
     old_commits: Sequence[str],
@@ -219,29 +263,6 @@ def keep_unchanged(
     return tuple(
         PatchFile(fresh.name, file.content) for fresh, file in zip(new, files, strict=True)
     )
-
-
-@dataclass(frozen=True)
-class Change:
-    """A path that differs between two trees."""
-
-    path: str
-    #: git's letter: `A` added, `M` modified, `D` deleted, `T` type changed.
-    status: str
-    #: Mode and object in the new tree; zeros when deleted.
-    mode: str
-    blob: str
-
-
-def changes(store: Store, base: str, patched: str) -> list[Change]:
-    """Return the changes between two trees; a rename is a deletion and an addition."""
-    raw = store.git("diff-tree", *_RAW, base, patched).stdout
-    fields = os.fsdecode(raw).split("\0")[:-1]
-    heads = (head.split(" ") for head in fields[0::2])
-    return [
-        Change(path, status, mode, blob)
-        for (_, mode, _, blob, status), path in zip(heads, fields[1::2], strict=True)
-    ]
 
 
 @dataclass(frozen=True)

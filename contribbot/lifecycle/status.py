@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
@@ -248,20 +248,10 @@ def needs_of(
     return needs
 
 
-def of_newest(options: Options, watcher: Watcher) -> Callable[[Queue, str], PatchStatus]:
-    """Return a function that returns a patch's status at its upstream's newest release."""
-
-    def ask(queue: Queue, name: str) -> PatchStatus:
-        upstream = queue.specs[name].upstream
-        report = status_against(
-            queue,
-            [name],
-            upstreams=[upstream],
-            tag="newest",
-            run=True,
-            options=options,
-            watcher=watcher,
-        )
-        return report.patches[0]
-
-    return ask
+def status_at_newest(queue: Queue, name: str, *, options: Options, watcher: Watcher) -> PatchStatus:
+    """Return a patch's status at its upstream's newest release, with its checks run there."""
+    upstreams = [queue.specs[name].upstream]
+    report = status_against(
+        queue, [name], upstreams=upstreams, tag="newest", run=True, options=options, watcher=watcher
+    )
+    return report.patches[0]

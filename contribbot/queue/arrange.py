@@ -11,7 +11,7 @@ from typing import Final
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import run_folder, stores_folder
-from contribbot.git.patch_format import keep_unchanged, raw_changes, read_mail
+from contribbot.git.patch_format import commit_changes, format_commits, keep_unchanged, read_mail
 from contribbot.git.pins import Progress, Silent
 from contribbot.git.repository import (
     NewCommit,
@@ -31,7 +31,7 @@ from contribbot.queue.refresh import (
     write_patch,
     write_patches,
 )
-from contribbot.queue.stack import PatchStack, fetch_pin, mailable
+from contribbot.queue.stack import PatchStack, fetch_pin
 from contribbot.queue.toml_edit import remove_from_order, set_order, set_patch
 from contribbot.queue.transaction import OperationLog, Transaction, hold_queue, transaction
 from contribbot.queue.worktree import find_tree
@@ -108,7 +108,7 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
             upper = stack.on(lower.commit, name)
             _require(name, upper.why)
             commits = (*lower.commits, *upper.commits)
-            fresh = mailable(store, lower.base, upper.commit)
+            fresh = format_commits(store, lower.base, upper.commit)
             files = keep_unchanged((*target.files, *patch.files), commits, fresh, commits)
             paths = declared_paths(into, store, lower.base, upper.commit, target.spec.files)
             specs = {
@@ -149,7 +149,10 @@ def split(
             middle, tip = _parted(store, base, applied.commits, paths, start)
             if middle in {base, tip}:
                 raise UsageError(f"{name}: nothing would be in one of the two", hint="see `show`")
-            parts = {name: mailable(store, base, middle), new: mailable(store, middle, tip)}
+            parts = {
+                name: format_commits(store, base, middle),
+                new: format_commits(store, middle, tip),
+            }
             touched = declared_paths(name, store, base, middle, patch.spec.files)
             specs: dict[str, PatchSpec] = {}
             for other, spec in queue.specs.items():
@@ -171,8 +174,8 @@ def _parted(
     store: Store, base: str, commits: Sequence[str], paths: Sequence[str], start: int
 ) -> tuple[str, str]:
     """Write commits again, first the changes that stay, then the rest; return both tips."""
-    rows = raw_changes(store, commits)
-    known = {path for _, _, path in rows}
+    changed = commit_changes(store, commits)
+    known = {change.path for change in changed}
     for path in paths:
         if not any(PurePosixPath(other).is_relative_to(path) for other in known):
             raise UsageError(f"{path}: not changed by it", hint="see `files` in patch.toml")
@@ -180,16 +183,14 @@ def _parted(
     with store.open() as repo:
         for number, commit in enumerate(commits, start=1):
             entries: list[dict[str, tuple[str, str]]] = [{}, {}]
-            for changer, row, path in rows:
-                _, mode, _, blob, _ = row.split(" ")
-                inside = map(PurePosixPath(path).is_relative_to, paths)
+            for change in (each for each in changed if each.commit == commit):
+                inside = map(PurePosixPath(change.path).is_relative_to, paths)
                 goes = any(inside) if paths else number >= start
-                if changer == commit:
-                    entries[goes][path] = (mode, blob)
-            for run, changed in zip(runs, entries, strict=True):
-                if changed:
-                    known_commit = read_commit(repo, commit)
-                    run.append(replace(known_commit, parent="", tree="", entries=changed))
+                entries[goes][change.path] = (change.mode, change.blob)
+            for run, part in zip(runs, entries, strict=True):
+                if part:
+                    whole = read_commit(repo, commit)
+                    run.append(replace(whole, parent="", tree="", entries=part))
     both = [*runs[0], *runs[1]]
     written = write_commits(
         store,
@@ -217,12 +218,8 @@ def undo(folder: Path) -> Reversal:
         inverse = OperationLog.require(folder).inverse()
         with transaction(folder, f"undo: {inverse.summary}") as change:
             for path, content in inverse.files.items():
-                if content is None:
-                    change.delete(path)
-                else:
-                    change.write(path, content)
-    files = tuple(sorted(inverse.files))
-    return Reversal(operation=inverse.summary, files=files)
+                change.write(path, content)
+    return Reversal(operation=inverse.summary, files=tuple(sorted(inverse.files)))
 
 
 def restore(

@@ -25,7 +25,7 @@ from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.new import Wish, add, begun_check, settle
 from contribbot.queue.refresh import declared_paths
-from contribbot.queue.stack import PatchStack, fetch_pin, mailable
+from contribbot.queue.stack import PatchStack, fetch_pin
 from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import BASE_REF
 
@@ -40,7 +40,7 @@ def read_range(
     store = _borrowing(clone, scratch)
     base, tip = _ends(store, clone, wanted, pin)
     try:
-        files = mailable(store, base, tip)
+        files = format_commits(store, base, tip)
         _check_round_trip(store, base, tip, files, scratch)
         if into is not None:
             raw = ("--format=", "--raw", "--no-renames", "--no-abbrev", f"{base}..{tip}")

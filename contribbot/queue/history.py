@@ -165,7 +165,7 @@ def journal_file(queue_folder: Path, name: str) -> Path:
 
 def past_name(queue: Queue, name: str) -> str:
     """Return the name; raise UsageError if the queue has neither patch nor history of the name."""
-    if name not in queue.specs and not journal_file(queue.folder, name).is_file():
+    if not journal_file(queue.folder, name).is_file():
         queue.require(name)
     return name
 
@@ -374,12 +374,11 @@ def versions(queue_folder: Path, name: str) -> list[Version]:
 
 def version(queue_folder: Path, name: str, number: int) -> Version:
     """Return the version of a patch with a number; raise UsageError without such a version."""
-    known = versions(queue_folder, name)
-    for recorded in known:
-        if recorded.number == number:
-            return recorded
-    has = f"it has v1 to v{known[-1].number}" if known else "none is recorded yet"
-    raise UsageError(f"{name}: there is no version v{number}", hint=has)
+    known = {recorded.number: recorded for recorded in versions(queue_folder, name)}
+    if number not in known:
+        has = f"it has v1 to v{max(known)}" if known else "none is recorded yet"
+        raise UsageError(f"{name}: there is no version v{number}", hint=has)
+    return known[number]
 
 
 def record(

@@ -103,7 +103,6 @@ def create(
             "a patch without commits needs a title",
             hint="give --title, or where its commits are: contribbot new NAME REPO BRANCH",
         )
-    wish = replace(wish, title=_titled(wish.title) if wish.title else "")
     with transaction(queue.folder, f"new {wish.name}") as change:
         draft = begin(settle(load_queue(queue.folder), wish))
         if not draft.title:

@@ -25,6 +25,10 @@ from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import Drift, TreeCommits, WorkTree, find_tree, tree_lock
 
 _TREE_PATH: Final = TypeAdapter[str](TreePath)
+_SHOW: Final = (
+    "show --date=raw --encoding=UTF-8 --format=%an%n%ae%n%ad%n%B -p --binary --no-color"
+    " --no-ext-diff --no-renames"
+)
 
 
 class BrokenPatch(Model):
@@ -140,19 +144,7 @@ def _keep(
 
 def _facts(store: Store, commit: str) -> bytes:
     """Return a commit's author, date, message and diff: if equal, the commit is unchanged."""
-    show = store.git(
-        "show",
-        "--date=raw",
-        "--encoding=UTF-8",
-        "--format=%an%n%ae%n%ad%n%B",
-        "-p",
-        "--binary",
-        "--no-color",
-        "--no-ext-diff",
-        "--no-renames",
-        commit,
-    )
-    return re.sub(rb"^index .*\n", b"", show.stdout, flags=re.MULTILINE)
+    return re.sub(rb"(?m)^index .*\n", b"", store.git(*_SHOW.split(), commit).stdout)
 
 
 def declared_paths(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import run_folder, stores_folder
 from contribbot.git.apply import Series, apply_series
 from contribbot.git.merge import Moving, RebaseResult, move
-from contribbot.git.patch_format import format_commits
 from contribbot.git.pins import Progress
 from contribbot.git.pins.index import releases, resolve
 from contribbot.git.pins.remote import pin_from_git, release_tags
 from contribbot.git.pins.sources import provide
-from contribbot.git.repository import Store, open_store, read_commit, write_commits
+from contribbot.git.repository import Store, open_store
 from contribbot.model.patch import GitSource, PatchFile, Pin, digest_of
 from contribbot.queue.load import Queue
 
@@ -97,26 +94,6 @@ class PatchStack:
                 self.fetched.store, base, files, pin=self.fetched.pin.title, scratch=scratch
             )
         return self._done[key]
-
-
-#: A line of a commit message at which git, reading a mail, would end the message.
-_ENDS_MESSAGE: Final = re.compile(rb"(?<=\n)(?=diff -|Index: |--- \S|---[ \t\r]*$)", re.MULTILINE)
-
-
-def mailable(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
-    """Return commits as patch files that keep the whole messages; in `store.exclusive()`."""
-    files = format_commits(store, base, tip)
-    ids = store.git("rev-list", "--reverse", f"{base}..{tip}", "--").stdout.decode().split()
-    with store.open() as repo:
-        commits = [read_commit(repo, commit) for commit in ids]
-    messages = [_ENDS_MESSAGE.sub(b" ", commit.message) for commit in commits]
-    if messages == [commit.message for commit in commits]:
-        return files
-    plain = [
-        replace(commit, message=message, parent="" if number else base, after=number - 1)
-        for number, (commit, message) in enumerate(zip(commits, messages, strict=True))
-    ]
-    return format_commits(store, base, write_commits(store, plain, dates="raw-permissive")[-1][0])
 
 
 def series_of(

@@ -27,7 +27,7 @@ from contribbot.errors import (
     UsageError,
 )
 from contribbot.files import lock
-from contribbot.git.patch_format import raw_changes
+from contribbot.git.patch_format import commit_changes
 from contribbot.git.repository import Store, git_environment, quoted
 from contribbot.model.base import Model
 from contribbot.model.patch import PatchFile, digest_of
@@ -189,20 +189,20 @@ class OperationLog:
         files: dict[str, bytes | None] = {}
         deleted: list[str] = []
         added: list[str] = []
-        for _, row, path in raw_changes(self.store, [last.commit]):
-            _, _, old, new, _ = row.split(" ")
+        for change in commit_changes(self.store, [last.commit]):
+            path = change.path
             if _JOURNAL.fullmatch(path):
-                added += [] if old.strip("0") else [path]
-                deleted += [] if new.strip("0") else [path]
+                added += [path] if change.status == "A" else []
+                deleted += [path] if change.status == "D" else []
                 continue
-            if _content(self.folder / path) != self._blob(new):
+            if _content(self.folder / path) != self._blob(change.blob):
                 raise UsageError(
                     f"{path} has changed since {last.summary!r}, by hand or by git: "
                     "nothing was taken back",
                     hint=f"git show {last.commit[:12]}:{path} prints the file as the operation "
                     "left it; with that content, undo goes on",
                 )
-            files[path] = self._blob(old)
+            files[path] = self._blob(change.old_blob)
         # Undo removes no line of a journal: a renamed journal moves back with all its lines.
         for before, after in zip(deleted, added, strict=False):
             files |= {before: _content(self.folder / after), after: None}
@@ -258,8 +258,8 @@ class Transaction:
         #: Whether a journal gets a version: then the operation log must get the version's files.
         self.has_version = False
 
-    def write(self, path: str, content: bytes) -> None:
-        """Note a file's new content; permissions stay, and a symbolic link is followed."""
+    def write(self, path: str, content: bytes | None) -> None:
+        """Note a file's new content (None: see `delete`); its permissions and links stay."""
         self._contents[path] = content
 
     def edit(self, path: str, edited: Callable[[bytes], bytes]) -> None:

@@ -19,14 +19,14 @@ from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.files import lock, run_folder, stores_folder, write_atomically
 from contribbot.git.apply import Series
-from contribbot.git.patch_format import check_form
+from contribbot.git.patch_format import check_form, format_commits
 from contribbot.git.pins import Progress
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.model.base import Model, ObjectId
 from contribbot.model.patch import PatchFile
 from contribbot.process import remove_tree
 from contribbot.queue.load import TREE_STATE, Queue, load_queue, tree_around
-from contribbot.queue.stack import PatchStack, fetch_pin, mailable
+from contribbot.queue.stack import PatchStack, fetch_pin
 
 #: The ref of the commit below the patch's first commit.
 BASE_REF: Final = "refs/contribbot/base"
@@ -364,7 +364,7 @@ def read_commits(tree: WorkTree, store: Store, queue: Queue) -> TreeCommits:
     objects = tree.git("rev-list", "--objects", "--no-object-names", "HEAD", f"^{base}").stdout
     packed = tree.git("pack-objects", "--stdout", "-q", stdin=objects).stdout
     store.git("unpack-objects", "-q", stdin=packed)
-    files = mailable(store, base, commits[-1].commit)
+    files = format_commits(store, base, commits[-1].commit)
     before = {marks for file in queue.patch(name).files for marks in _conflict_marks(file)}
     for file in files:
         check_form(file.name, file.content)

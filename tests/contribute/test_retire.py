@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 
@@ -8,7 +9,7 @@ import pytest
 from contribbot.cli.live import Lines
 from contribbot.contribute.retire import ReleaseStatus, Retired, RetiringError, retire
 from contribbot.errors import ExitCode, GitHubError, QueueError, UsageError
-from contribbot.lifecycle.status import of_newest
+from contribbot.lifecycle.status import status_at_newest
 from contribbot.model.lifecycle import Behaviour, Entry, PatchStatus, Says, Text
 from contribbot.queue.history import RetiredEvent, VersionEvent
 from contribbot.queue.load import Queue
@@ -200,7 +201,7 @@ def test_what_the_newest_release_has_is_taken_out(
     for newer in git(releases.upstream, "tag").decode().split():
         if newer > tag:
             git(releases.upstream, "tag", "-d", newer)
-    status = of_newest(Options(jobs=1), Lines())
+    status = functools.partial(status_at_newest, options=Options(jobs=1), watcher=Lines())
     if why:
         assert take_out(post, status=status).why.startswith(why)
     else:

@@ -164,15 +164,12 @@ class PackagePlace:
     files: tuple[File, ...] = ()
     fault: str = ""
 
-    def __str__(self) -> str:
-        """Return why the index cannot be read, or else its name and number of files."""
-        return self.fault or f"{self.name} has {len(self.files) or 'no'} files"
-
 
 def _describe(places: list[PackagePlace]) -> str:
     """Return one line about all places: how many files each has, or why it cannot be read."""
-    listed = "; ".join(map(str, places))
-    return listed or "pip is configured with no-index and without find-links"
+    counts = ((place, len(place.files) or "no") for place in places)
+    listed = (place.fault or f"{place.name} has {count} files" for place, count in counts)
+    return "; ".join(listed) or "pip is configured with no-index and without find-links"
 
 
 def _read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]:
@@ -428,9 +425,9 @@ class Release:
     files: tuple[File, ...]
 
     @property
-    def yanked(self) -> bool:
-        """Whether the project has withdrawn all files of the release."""
-        return all(file.yanked for file in self.files)
+    def final(self) -> bool:
+        """Whether the release is no pre-release, and has a file that is not withdrawn."""
+        return not self.order.is_prerelease and not all(file.yanked for file in self.files)
 
 
 def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> list[Release]:
@@ -441,11 +438,7 @@ def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> lis
             f"{pin.upstream}: no release of {recipe.distribution} found: {_describe(places)}",
             hint=_HINT,
         )
-    return [
-        release
-        for release in known
-        if release.tag in also or not (release.order.is_prerelease or release.yanked)
-    ]
+    return [release for release in known if release.tag in also or release.final]
 
 
 def resolve(pin: Pin, upstream: Upstream, tag: str) -> Pin:
@@ -456,7 +449,7 @@ def resolve(pin: Pin, upstream: Upstream, tag: str) -> Pin:
 def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | None]:
     """Return a pin at another tag, and its source archive, or else its best wheel."""
     recipe, known, places = _known(upstream)
-    final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
+    final = [release for release in known if release.final]
     # A release that is asked for by name may be withdrawn.
     named = [release for release in known if release.tag in {tag, recipe.tag_of(tag)}]
     for release in final[-1:] if tag == NEWEST else named:

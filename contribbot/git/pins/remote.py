@@ -36,6 +36,10 @@ _NETWORK: Final = re.compile(
     r"|GIT_SSL_\w+|GIT_PROXY_\w+|GIT_ALLOW_PROTOCOL|(?i:https?|all|no)_proxy"
 )
 _REMOTE: Final = "contribbot"
+_FETCH: Final = (
+    "fetch --quiet --no-tags --no-prune --no-write-fetch-head --no-auto-maintenance"
+    " --no-recurse-submodules --force --refmap="
+)
 #: Settings of git that override the user's configuration for a fetch.
 _SETTINGS: Final = {
     # No window asks a person for a password; `GIT_ASKPASS` and credential helpers still work.
@@ -106,21 +110,7 @@ class Remote:
 
     def fetch(self, *args: str, timeout: float = _FETCH_TIMEOUT) -> None:
         """Fetch refs or commits; the first argument is an option of `git fetch`."""
-        self.git(
-            "fetch",
-            "--quiet",
-            "--no-tags",
-            "--no-prune",
-            "--no-write-fetch-head",
-            "--no-auto-maintenance",
-            "--no-recurse-submodules",
-            "--force",
-            "--refmap=",
-            args[0],
-            _REMOTE,
-            *args[1:],
-            timeout=timeout,
-        )
+        self.git(*_FETCH.split(), args[0], _REMOTE, *args[1:], timeout=timeout)
 
 
 @contextlib.contextmanager
