@@ -77,11 +77,7 @@ def test_patches_of_several_pins_and_one_without_commits(stack: Toy) -> None:
     ran = contribbot(stack.queue, "queue", "export")
     assert (ran.code, ran.out) == (2, "")
     assert "bare: no commits yet" in ran.err
-    path = stack.queue / "patches/queue.toml"
-    path.write_text(
-        path.read_text()
-        + '\n[[pins]]\nupstream = "toy"\ntag = "v2.0"\n\n[[pins.sources]]\nkind = "git"\n'
-    )
+    stack.add_pin()
     (stack.queue / "patches/bare/patch.toml").write_text(
         (stack.queue / "patches/bare/patch.toml").read_text().replace("v1.0", "v2.0")
     )

@@ -215,7 +215,3 @@ def test_log_prints_the_history_newest_last(area: Toy, program: Program) -> None
     assert isinstance(events, list)
     assert ran.json()["patch"] == "area"
     assert [one["event"] for one in events if isinstance(one, dict)] == ["pull-request", "retired"]
-
-    wrong = program("queue", "log", "aera")
-    assert wrong.code == 2
-    assert "no such patch: aera" in wrong.err

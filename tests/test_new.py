@@ -101,11 +101,7 @@ def test_what_cannot_be_begun(toy: Toy, args: tuple[str, ...], said: str) -> Non
 
 def test_which_of_several_pins(toy: Toy) -> None:
     toy.put_queue([])
-    path = toy.queue / "patches/queue.toml"
-    path.write_text(
-        path.read_text()
-        + '\n[[pins]]\nupstream = "toy"\ntag = "v2.0"\n\n[[pins.sources]]\nkind = "git"\n'
-    )
+    toy.add_pin()
     with pytest.raises(UsageError, match=r"which pin does area stand on\? toy v1.0, toy v2.0"):
         new(toy, "area")
     assert "gone.patch: no such file" in contribbot(toy.queue, "new", "area", "gone.patch").err

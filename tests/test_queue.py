@@ -218,9 +218,6 @@ def test_no_such_patch_and_no_queue(good: Toy, program: Program) -> None:
 
 def test_an_empty_queue(toy: Toy, program: Program) -> None:
     del toy
-    ran = program("verify", "--all")
-    assert ran.code == 2
-    assert "the queue has no patches" in ran.err
     assert program("queue", "list").out == "the queue is empty; it pins toy v1.0\n"
 
 
@@ -263,8 +260,6 @@ def test_show(program: Program) -> None:
         assert part in shown
     document = program("show", "area", "--json").json()
     assert re.fullmatch(r"[0-9a-f]{64}", str(document["patch_sha256"]))
-    ran = program("verify")
-    assert (ran.code, "no patch named; name one of `contribbot queue list`" in ran.err) == (2, True)
     assert program("verify", "area", "--require", "gpu").code == 2
 
 

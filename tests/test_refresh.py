@@ -420,8 +420,6 @@ def test_the_daily_loop_is_edit_and_refresh(program: Program, area: Toy, tmp_pat
         == "Ada Example Multiply the sides of a rectangle\n"
     )
     assert program("refresh", cwd=tree).out == "area: nothing has changed\n"
-    nowhere = program("refresh")
-    assert (nowhere.code, "no patch named" in nowhere.err) == (2, True)
 
 
 def test_patches_above_that_still_apply_or_never_did_are_left_alone(

@@ -81,22 +81,18 @@ def test_diff_shows_what_changed_between_versions(changed: Toy, program: Program
     }  # fmt: skip
 
 
-def test_diff_names_what_is_not_there(changed: Toy, program: Program, toy: Toy) -> None:
-    missing = program("queue", "diff", "area", "v1..v7")
-    assert missing.code == 2
-    assert "area: there is no version v7; it has v1 to v2" in missing.err
-    wrong = program("queue", "diff", "area", "HEAD~1")
-    assert wrong.code == 2
-    assert "HEAD~1: not versions of a patch; write v1..v2" in wrong.err
-    toy.put_patch("other")
-    reloaded(toy, "area", "other")
-    none = program("queue", "diff", "other")
-    assert none.code == 2
-    assert "other: no version is recorded yet" in none.err
-    assert changed is toy
+def test_diff_names_what_is_not_there(changed: Toy, program: Program) -> None:
+    changed.put_patch("other")
+    reloaded(changed, "area", "other")
+    for args, said in (
+        (("area", "v1..v7"), "area: there is no version v7; it has v1 to v2"),
+        (("other",), "other: no version is recorded yet"),
+    ):
+        ran = program("queue", "diff", *args)
+        assert (ran.code, said in ran.err) == (2, True)
 
 
-@pytest.mark.parametrize("text", ["", "v0", "v1...v2", "..v2", "1.5"])
+@pytest.mark.parametrize("text", ["", "v0", "v1...v2", "..v2", "1.5", "HEAD~1"])
 def test_what_is_no_range_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not versions of a patch"):
         read_range(text)
@@ -155,7 +151,6 @@ def test_versions_of_a_patch_that_left_are_compared(changed: Toy, program: Progr
     assert ran.code == 2
     assert "area: not in the queue any more" in ran.err
     assert "name two versions: v1..v2" in ran.err
-    assert "no such patch: are" in program("queue", "diff", "are", "v1..v2").err
 
 
 def test_what_a_version_stood_on_is_found_under_its_new_name(toy: Toy) -> None:

@@ -156,6 +156,12 @@ class Toy:
             f'[[pins.sources]]\nkind = "git"\nremote = "{self.upstream.as_uri()}"\n',
         )
 
+    def add_pin(self) -> None:
+        """Pin a second release, v2.0, which has no tag."""
+        pin = '\n[[pins]]\nupstream = "toy"\ntag = "v2.0"\n\n[[pins.sources]]\nkind = "git"\n'
+        path = self.queue / "patches/queue.toml"
+        path.write_text(path.read_text() + pin)
+
     def change(self, changes: Mapping[str, str | bytes | None], message: str) -> str:
         """Commit a change of the upstream, and return the commit; None: the file goes."""
         for path, content in changes.items():

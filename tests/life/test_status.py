@@ -113,14 +113,6 @@ def test_a_check_that_proves_nothing_supersedes_nothing(releases: Toy, program: 
     assert "proves nothing" in program("status", "--against", "v1.1").out
 
 
-@pytest.mark.usefixtures("releases")
-def test_a_release_that_is_not_there_is_named(program: Program) -> None:
-    ran = program("status", "--against", "v9")
-    assert ran.code == 2
-    assert "v9" in ran.err
-    assert ran.out == ""
-
-
 def test_what_stands_on_a_conflict_is_blocked(releases: Toy, program: Program) -> None:
     program("verify", "area")
     releases.put_patch(
