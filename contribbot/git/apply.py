@@ -142,7 +142,7 @@ class Index:
         self.put(files)
 
     def put(self, entries: Mapping[str, Entry]) -> None:
-        """Set the mode and blob of each path in the index, instead of the present ones."""
+        """Put files into the index: the mode and blob of each path."""
         lines = "".join(f"{mode} {blob}\t{path}\0" for path, (mode, blob) in entries.items())
         if lines:
             stdin = os.fsencode(lines)

@@ -264,7 +264,7 @@ def read_commit(repo: Repo, commit: str) -> NewCommit:
 def write_commits(
     store: Store, commits: Sequence[NewCommit], *, dates: str
 ) -> list[tuple[str, str]]:
-    """Write commits in one git process, the caller holding the lock; return each id and tree."""
+    """Write commits in one git process, in `exclusive()`; return the ids of commits and trees."""
     if not commits:
         return []
     pieces: list[bytes] = []

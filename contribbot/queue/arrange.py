@@ -173,7 +173,7 @@ def split(
 def _parted(
     store: Store, base: str, commits: Sequence[str], paths: Sequence[str], start: int
 ) -> tuple[str, str]:
-    """Write commits again, first the changes that stay, then the rest; return both tips."""
+    """Write the commits of a split, first the lower part; return the last commits of both parts."""
     changed = commit_changes(store, commits)
     known = {change.path for change in changed}
     for path in paths:
@@ -413,7 +413,7 @@ def _recorded(queue: Queue, recorded: history.Version) -> _DiffSide:
 
 
 def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile, ...]:
-    """Return the files with a digest, of a dependency that may have been renamed."""
+    """Return the patch files with a digest: a dependency's, which may have a new name."""
     # After a rename, the dependency's journal is in the folder of the new name.
     for journal in sorted(queue.folder.glob("history/*/journal.jsonl")):
         for recorded in history.versions(queue.folder, journal.parent.name):

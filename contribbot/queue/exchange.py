@@ -167,14 +167,14 @@ def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]
         # A cover letter, which introduces a series, has no diff: skip this mail.
         if _DIFF.search(mail) or not _COVER.search(mail.partition(b"\n\n")[0]):
             title = name if len(mails) == 1 else f"{name}, mail {number}"
-            # Where the first line ends with CRLF, the mail was saved so.
+            # A first line with CRLF: the mail was saved with CRLF, which the patch does not have.
             saved = mail.partition(b"\n")[0].endswith(b"\r")
             files.append(PatchFile(title, mail.replace(b"\r\n", b"\n") if saved else mail))
     return tuple(files)
 
 
 def is_plain(file: PatchFile) -> bool:
-    """Return whether a mail is as `git format-patch` writes mails, so that it needs no change."""
+    """Return whether a mail has the form of `git format-patch`, and so needs no change."""
     head = file.content.partition(b"\n\n")[0]
     if not _GIT_LINE.match(file.content) or _ENCODED.search(head):
         return False
@@ -189,7 +189,7 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
     """Return the mails of an mbox, split by `git mailsplit`, which `git am` uses."""
     folder = scratch / "mails"
     folder.mkdir()
-    # If the first line ends with CRLF, the mailbox was saved so: the patch has no CRLF.
+    # A first line with CRLF: the mailbox was saved with CRLF, which the patch does not have.
     keep = () if content.partition(b"\n")[0].endswith(b"\r") else ("--keep-cr",)
     process.run(
         ["git", "mailsplit", "-b", "-d5", *keep, f"-o{folder}"],

@@ -1,4 +1,4 @@
-"""A patch's journal (`history/NAME/journal.jsonl`), its versions, and what supersedes it."""
+"""A patch's journal (`history/NAME/journal.jsonl`), its versions, and what supersedes the patch."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def append(queue_folder: Path, name: str, event: Event) -> None:
 def note(change: Transaction, name: str, event: Event) -> None:
     """Add an event to a patch's journal as part of the transaction `change`."""
     path = _journal(name)
-    # A last line without its end is dropped if it was cut short.
+    # Drop a last line that was cut short; end a whole last line.
     whole, newline, last = (change.read(path) or b"").rpartition(b"\n")
     end = last + b"\n" if _parse(last) else b""
     line = EVENT.dump_json(event, exclude_none=True)
@@ -270,7 +270,7 @@ def verified_event(
 
 
 class Refutation(Model):
-    """An entry that failed on a target, the machine and the time; `entry` may be empty."""
+    """The failure of a stage's entry on a target of a machine; `entry` may be empty."""
 
     stage: str
     entry: str

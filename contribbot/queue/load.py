@@ -276,7 +276,7 @@ def _load(folder: Path) -> Queue:
 
 
 def complete_order(named: Sequence[str], specs: Mapping[str, PatchSpec]) -> list[str]:
-    """Return all patches in order: the named ones, then the rest by name, after dependencies.
+    """Return all patches in order: the named patches, then the rest by name, after dependencies.
 
     A new patch needs no line in queue.toml, so two people can add patches without a conflict.
     """
@@ -303,26 +303,23 @@ def _patch_spec(folder: Path, name: str) -> PatchSpec:
     return read_model(path, PatchSpec)
 
 
-def _line_of(path: Path, key: str) -> str:
-    return f"{path}:{find_line(path.read_text(encoding='utf-8'), [key])}"
+def _fault(path: Path, key: str, message: str, hint: str = "") -> QueueError:
+    """Return the error for a key of a patch.toml, with the line of the key."""
+    line = find_line(path.read_text(encoding="utf-8"), [key])
+    return QueueError(f"{path}:{line}: {message}", hint=hint)
 
 
 def _check_pins(queue: Queue, queue_file: Path) -> None:
     for name, spec in queue.specs.items():
         path = queue_file.parent / name / "patch.toml"
         if spec.upstream not in queue.upstreams:
-            raise QueueError(
-                f"{_line_of(path, 'upstream')}: unknown upstream "
-                f"{spec.upstream}{did_you_mean(spec.upstream, queue.upstreams)}",
-                hint=f"pin one of its releases in {queue_file}",
-            )
+            like = did_you_mean(spec.upstream, queue.upstreams)
+            hint = f"pin one of its releases in {queue_file}"
+            raise _fault(path, "upstream", f"unknown upstream {spec.upstream}{like}", hint)
         if (pin := queue.pin(spec.upstream, spec.pin)) is None:
             tags = [pin.tag for pin in queue.spec.pins if pin.upstream == spec.upstream]
-            raise QueueError(
-                f"{_line_of(path, 'pin')}: unknown pin {spec.pin} of "
-                f"{spec.upstream}{did_you_mean(spec.pin, tags)}",
-                hint=f"the pins are in {queue_file}",
-            )
+            unknown = f"unknown pin {spec.pin} of {spec.upstream}{did_you_mean(spec.pin, tags)}"
+            raise _fault(path, "pin", unknown, f"the pins are in {queue_file}")
         tritons = [each.triton for each in pin.toolchains]
         named = (*(each.triton for each in spec.compile), *(each.triton for each in spec.emulated))
         for triton in filter(None, named):
@@ -340,17 +337,13 @@ def _check_dependencies(queue: Queue, queue_file: Path) -> None:
         spec, other = queue.specs[name], queue.specs.get(lower)
         path = queue_file.parent / name / "patch.toml"
         if other is None:
-            raise QueueError(
-                f"{_line_of(path, 'depends_on')}: depends_on: no such patch "
-                f"{lower}{did_you_mean(lower, queue.specs)}"
-            )
+            like = did_you_mean(lower, queue.specs)
+            raise _fault(path, "depends_on", f"depends_on: no such patch {lower}{like}")
         if (other.upstream, other.pin) != (spec.upstream, spec.pin):
-            raise QueueError(
-                f"{_line_of(path, 'depends_on')}: depends_on: {lower} stands on "
-                f"{other.upstream} {other.pin}, this patch on {spec.upstream} {spec.pin}"
-            )
-    graph = {name: spec.depends_on for name, spec in queue.specs.items()}
+            pins = f"{other.upstream} {other.pin}, this patch on {spec.upstream} {spec.pin}"
+            raise _fault(path, "depends_on", f"depends_on: {lower} stands on {pins}")
     try:
+        graph = {name: spec.depends_on for name, spec in queue.specs.items()}
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
         circle = " -> ".join(reversed(error.args[1]))

@@ -166,7 +166,7 @@ class PackagePlace:
 
 
 def _describe(places: list[PackagePlace]) -> str:
-    """Return one line about all places: how many files each has, or why it cannot be read."""
+    """Return a line about all places: a place's number of files, or why it cannot be read."""
     counts = ((place, len(place.files) or "no") for place in places)
     listed = (place.fault or f"{place.name} has {count} files" for place, count in counts)
     return "; ".join(listed) or "pip is configured with no-index and without find-links"
@@ -214,7 +214,7 @@ def _local(link: str) -> Path | None:
 
 
 def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
-    """Return the archives in a folder, with their digests if they are a distribution's."""
+    """Return the archives in a folder, with the digests of a distribution's archives."""
     import pypi_simple  # noqa: PLC0415  0.1 s that only downloads pay
 
     if not path.is_dir():
@@ -230,7 +230,7 @@ def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
 
 
 def _read_index(distribution: str, index: str, config: PipConfig) -> list[DistributionPackage]:
-    """Return a distribution's files on an index, or none if the index does not know its name."""
+    """Return a distribution's files on an index; empty: the index does not know its name."""
     import pypi_simple  # noqa: PLC0415  see _read_folder
 
     if index in config.find_links:
@@ -292,7 +292,7 @@ def _network(source: str) -> Iterator[None]:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise
         cause = error.args[0] if error.args else error
-        # The original may quote a URL with a password in its traceback.
+        # `from None`: the original error may quote a URL with a password.
         raise SourceError(
             f"{source}: {one_line(str(getattr(cause, 'reason', cause)))}",
             hint="check the network, and the index, proxy and certificates in `pip config list`",
@@ -300,7 +300,7 @@ def _network(source: str) -> Iterator[None]:
 
 
 def _find(spec: ReleaseSource, config: PipConfig) -> File:
-    """Return the pinned file from the first place that announces its digest, or no digest."""
+    """Return the pinned file from the first place that announces the pinned digest, or none."""
     kind, tags = "source archive", ""
     if isinstance(spec, WheelSource):
         kind, tags = f"wheel {spec.tags}", spec.tags

@@ -62,7 +62,7 @@ _HISTORY_TIMEOUT: Final = 1800.0
 
 @dataclass(frozen=True)
 class Remote:
-    """A remote git repository, and the local repository into which it is fetched."""
+    """A remote git repository, and the local repository into which git fetches."""
 
     folder: Path
     #: May hold credentials: see `shown`.
@@ -74,7 +74,7 @@ class Remote:
         return redact(self.url)
 
     def git(self, *args: str, timeout: float = _ASK_TIMEOUT) -> str:
-        """Run git with the user's network settings; no argument has the URL, which others see."""
+        """Run git with the user's network settings; others see arguments, so the URL is none."""
         settings = {**_SETTINGS, f"remote.{_REMOTE}.url": self.url}
         env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
         env |= {"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never"}
@@ -134,7 +134,7 @@ def commit_detail(job: SourceRequest) -> str:
 
 
 def bring_commit(job: SourceRequest) -> bool:
-    """Fetch the pinned commit into the store without history; return whether it was new."""
+    """Fetch the pinned commit into the store without history; return False if the store had it."""
     remote = _remote(job)
     name, commit = _ask(job, remote)
     with job.store.exclusive():
@@ -276,7 +276,7 @@ def _tags(remote: Remote) -> list[str]:
 
 
 def _final(tags: Sequence[str], also: Collection[str] = ()) -> list[str]:
-    """Return, of some tags, those of final releases, the oldest release first."""
+    """Return the tags of final releases among some tags, the oldest release first."""
     versions: dict[str, Version] = {}
     for tag in tags:
         with contextlib.suppress(InvalidVersion):

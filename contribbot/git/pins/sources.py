@@ -117,7 +117,7 @@ def release_detail(job: SourceRequest) -> str:
 
 
 def bring_release(job: SourceRequest) -> bool:
-    """Download a source archive or wheel and import its tree; return whether it was new."""
+    """Download a source archive or wheel and import its tree; return whether the tree was new."""
     archive = obtain(_release(job), progress=job.progress)
     with job.store.exclusive():
         if job.stored():
@@ -206,7 +206,7 @@ def installed_detail(job: SourceRequest) -> str:
 
 
 def bring_installed(job: SourceRequest) -> bool:
-    """Import the tree of a distribution installed in this Python; return whether it was new."""
+    """Import the tree of an installed distribution; return whether the tree was new."""
     spec = job.spec_as(InstalledSource)
     installed = _distribution(spec)
     root = Path(str(installed.locate_file("")))
