@@ -38,20 +38,6 @@ def moved(toy: Toy, store: Store, changes: dict[str, str | None]) -> str:
     return commit
 
 
-def test_the_commit_is_the_one_that_git_am_makes(toy: Toy, store: Store, tmp_path: Path) -> None:
-    patch = toy.format_patch(
-        {"src/toy/area.py": FIXED}, subject="[AMD] Multiply: a title [with] brackets",
-        body="Line one.\n\nSigned-off-by: Zoë Ωmega <z@example.com>",
-    )  # fmt: skip
-    ours = apply(store, toy.commit, tmp_path, patch).applied[0]
-    assert apply(store, toy.commit, tmp_path, patch).commit == ours.commit
-    git(toy.upstream, "am", "-q", "--keep-non-patch", stdin=patch)
-    form = "--format=%T%n%an %ae %ad%n%B"
-    theirs = git(toy.upstream, "log", "-1", form).decode()
-    assert store.git("log", "-1", form, ours.commit).stdout.decode() == theirs
-    assert ours.subject == "[AMD] Multiply: a title [with] brackets"
-
-
 def test_an_offset_is_said_and_context_fits_whole(toy: Toy, store: Store, tmp_path: Path) -> None:
     patch = toy.format_patch({"src/toy/area.py": FIXED})
     base = moved(toy, store, {"src/toy/area.py": "# one\n# two\n" + AREA})

@@ -22,7 +22,7 @@ from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.stack import PatchStack, carry, fetch_pin
 from contribbot.queue.toml_edit import set_patch
 from contribbot.queue.transaction import Transaction, transaction
-from contribbot.queue.worktree import Drift, TreeCommits, WorkTree, find_tree, tree_lock
+from contribbot.queue.worktree import Drift, WorkTree, find_tree, tree_lock
 
 _TREE_PATH: Final = TypeAdapter[str](TreePath)
 _SHOW: Final = (
@@ -112,7 +112,11 @@ def _judge(
         before = stack.apply(name)
         amended = tuple(map(worktree.printable, tree.commit_all()))
         saved = worktree.read_commits(tree, store, queue)
-        files = _keep(store, queue.patch(name), before.commits, saved)
+        # A commit that is unchanged but for its id keeps its old patch file.
+        new = [commit.commit for commit in saved.commits]
+        for at, (was, now) in enumerate(zip(before.commits, new, strict=False)):
+            new[at] = was if _facts(store, was) == _facts(store, now) else now
+        files = keep_unchanged(queue.patch(name).files, before.commits, saved.files, new)
         after = stack.with_files({name: files}).apply(name)
         if after.why:
             raise QueueError(
@@ -129,17 +133,6 @@ def _judge(
     refused = [Objection(code=drift)] if drift else []
     refused += [Objection(code="marks", subject=str(commit)) for commit in saved.marked]
     return files, refused, amended
-
-
-def _keep(
-    store: Store, patch: Patch, old: Sequence[str], own: TreeCommits
-) -> tuple[PatchFile, ...]:
-    """Return new patch files; an unchanged commit keeps its old file."""
-    new = [commit.commit for commit in own.commits]
-    for at, (before, after) in enumerate(zip(old, new, strict=False)):
-        if _facts(store, before) == _facts(store, after):
-            new[at] = before
-    return keep_unchanged(patch.files, old, own.files, new)
 
 
 def _facts(store: Store, commit: str) -> bytes:

@@ -121,10 +121,6 @@ class Pending:
     untracked: tuple[str, ...]
 
 
-def _branch(name: str) -> str:
-    return "contribbot/" + name.replace("..", "-").removesuffix(".lock").rstrip(".")
-
-
 @dataclass
 class WorkTree:
     """A work tree that `edit`, `rebase` or `refresh` opened, and its state."""
@@ -233,7 +229,7 @@ def _make_tree(place: Path, at: Path | None, store: Store, tip: str, state: Tree
     building = place.with_name(f".{place.name}.partial")
     remove_tree(building)
     building.mkdir(parents=True)
-    branch = _branch(state.key)
+    branch = "contribbot/" + state.key.replace("..", "-").removesuffix(".lock").rstrip(".")
     init = ("git", "init", "-q", "--template=", f"--initial-branch={branch}", building)
     process.run(init, env=git_environment())
     folder = building / ".git"

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Self
@@ -462,11 +462,16 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
             *(spec for spec in pin.sources if isinstance(spec, GitSource)),
         ]
         return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
-    advice, name = _advice(known, tag), recipe.distribution
-    missing = f"no such release of {name}"
-    if known:
-        raise UsageError(f"{upstream.name} {tag}: {missing}", hint=advice)
-    raise SourceError(f"{upstream.name} {tag}: {missing}: {_describe(places)}", hint=advice)
+    missing = f"{upstream.name} {tag}: no such release of {recipe.distribution}"
+    if not known:
+        raise SourceError(f"{missing}: {_describe(places)}", hint=_HINT)
+    tags = [release.tag for release in known]
+    near = difflib.get_close_matches(tag, tags, n=2) or tags[-1:]
+    raise UsageError(
+        missing,
+        hint=f"name {' or '.join(near)}; or, for a tag without a release, add a pin with a git"
+        " source to queue.toml",
+    )
 
 
 def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], list[PackagePlace]]:
@@ -540,15 +545,3 @@ def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
             there = installed_version(spec.distribution) or ""
             if version in {there, there.partition("+")[0]}:
                 yield spec.model_copy(update={"version": version})
-
-
-def _advice(known: Sequence[Release], tag: str) -> str:
-    """Return a hint for a person who named a tag without a release."""
-    if not known:
-        return _HINT
-    tags = [release.tag for release in known]
-    near = difflib.get_close_matches(tag, tags, n=2) or tags[-1:]
-    return (
-        f"name {' or '.join(near)}; or, for a tag without a release, add a pin with a git source"
-        " to queue.toml"
-    )
