@@ -54,7 +54,7 @@ def green(*tests: str, **more: list[str] | int) -> CheckRun:
 
 
 def ended(kind: RunFailure, *, seconds: float = 1.0) -> CheckRun:
-    return CheckRun(kind=kind, detail=str(kind), seconds=seconds, limit=120.0)
+    return CheckRun(kind=kind, trouble=str(kind), seconds=seconds, limit=120.0)
 
 
 @pytest.mark.parametrize(
@@ -246,12 +246,12 @@ def test_a_report(
     detail: str,
 ) -> None:
     run = reported(tmp_path, b"", *events, {"status": status}, code=status)
-    assert (run.kind, run.detail) == (kind, detail)
+    assert (run.kind, run.trouble) == (kind, detail)
 
 
 def test_a_report_beyond_all_measure_is_not_read(tmp_path: Path) -> None:
     run = reported(tmp_path, b"", {"text": "x" * (65 << 20)})
-    assert (run.kind, run.detail) == (RunFailure.MEDDLED, "reported too much")
+    assert (run.kind, run.trouble) == (RunFailure.MEDDLED, "reported too much")
 
 
 FULL = b"OSError: [Errno 28] No space left on device"
@@ -261,13 +261,13 @@ def test_a_disk_is_full_where_writing_fails_or_the_check_did(tmp_path: Path) -> 
     end: dict[str, object] = {"status": 1}
     other = failed("call", "AssertionError: 5")
     # A check may print such words and mean nothing by it.
-    assert reported(tmp_path, FULL, other, end).detail == ""
+    assert reported(tmp_path, FULL, other, end).trouble == ""
     # What the test was ended by, or what ended before it could say so.
     for events in ((failed("call", FULL.decode()), end), (other,), ()):
-        assert reported(tmp_path, FULL, *events).detail == "the disk is full"
+        assert reported(tmp_path, FULL, *events).trouble == "the disk is full"
     with small_disk(tmp_path / "disk", "size=1m") as folder:
-        assert reported(folder, FULL, other, end).detail == "the disk is full"
-        assert reported(folder, b"", other, end).detail == ""
+        assert reported(folder, FULL, other, end).trouble == "the disk is full"
+        assert reported(folder, b"", other, end).trouble == ""
 
 
 def test_what_installs_a_missing_module_is_said_where_it_is_known() -> None:

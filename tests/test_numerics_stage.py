@@ -335,11 +335,11 @@ def test_the_sentence(base: list[CellRecord], patched: list[CellRecord], said: s
 def test_a_record_keeps_the_worst_of_many_cells() -> None:
     many = [cell(number, 1 + number / 10_000) for number in range(1500)]
     outputs = tuple(cell(1, ratio, name=f"y{ratio}").outputs[0] for ratio in range(200))
-    (crowded,) = numerics._kept([altered(many[0], outputs=outputs)])
-    kept = numerics._kept(many)
+    (crowded,) = numerics._worst([altered(many[0], outputs=outputs)])
+    kept = numerics._worst(many)
     names = {record.cell for record in kept}
     assert {f"float16 n={number}" for number in range(1500 - MOST_CELLS, 1500)} == names
-    assert len(kept) == len(numerics._kept(many[:MOST_CELLS])) == MOST_CELLS
+    assert len(kept) == len(numerics._worst(many[:MOST_CELLS])) == MOST_CELLS
     assert numerics.add_up(many).cells == 1500
     assert [output.name for output in crowded.outputs] == [
         f"y{ratio}" for ratio in range(199, 199 - numerics.MOST_OUTPUTS, -1)

@@ -66,7 +66,7 @@ class Room:
 
     def output(self, run: CheckRun) -> str:
         """Return all that a run wrote."""
-        return log_path(self.folder, run.log).read_text(encoding="utf-8")
+        return log_path(self.folder, run.log_sha256).read_text(encoding="utf-8")
 
 
 @pytest.fixture(params=["bubblewrap", "off"])
@@ -153,7 +153,7 @@ def test_no_run_is_forked_from_what_cannot_be_forked(room: Room, warmed: str, sa
     room.torch(warmed)
     for _ in range(2):
         run = room(FRESH)
-        assert run.passed, run.detail
+        assert run.passed, run.trouble
         lines = room.output(run).splitlines()
         assert lines[0] == f"contribbot: not forked from a warmed process: {said}"
 
@@ -179,8 +179,8 @@ def test_no_run_is_forked_from_what_cannot_be_forked(room: Room, warmed: str, sa
 def test_a_fork_dies_alone(room: Room, text: str, kind: RunFailure | None, said: str) -> None:
     head = "import ctypes, os, re, sys, time\nimport torch\n\n\ndef test_it():\n"
     run = room(f"{head}    {text}\n", timeout=4)
-    assert run.kind is kind, run.detail
-    assert run.detail == said.format(test="test_red.py::test_it")
+    assert run.kind is kind, run.trouble
+    assert run.trouble == said.format(test="test_red.py::test_it")
     assert bool(run.failed) is (kind is None)
     assert room(FORKED).passed
 
@@ -209,13 +209,13 @@ def test_what_a_check_does_stays_in_its_fork(room: Room, first: str, second: str
     )
     for line in (first, second):
         run = room(f"{head}{line}\n")
-        assert run.passed, (run.detail, run.failed)
+        assert run.passed, (run.trouble, run.failed)
     assert len(room.imports.read_text().split()) == 1
 
 
 def test_what_dies_as_a_file_is_imported_is_told_as_ever(room: Room) -> None:
     run = room("import torch, os\nimport torch\nos._exit(0)\n")
-    assert (run.kind, run.detail) == (RunFailure.CRASHED, "ended early with exit status 0")
+    assert (run.kind, run.trouble) == (RunFailure.CRASHED, "ended early with exit status 0")
     assert room(FORKED).passed
 
 
@@ -233,7 +233,7 @@ def test_what_a_fork_leaves_running_ends_with_it(room: Room, end: str) -> None:
 def test_who_ends_the_process_beside_a_fork_has_ended_the_fork(room: Room) -> None:
     text = "import os, time\nimport torch\n\n\ndef test_it():\n"
     run = room(f"{text}    os.kill(os.getppid(), 9)\n    time.sleep(60)\n", timeout=4)
-    assert (run.kind, run.detail[-9:]) == (RunFailure.CRASHED, ": SIGKILL")
+    assert (run.kind, run.trouble[-9:]) == (RunFailure.CRASHED, ": SIGKILL")
     assert room(FORKED).passed
 
 

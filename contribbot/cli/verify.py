@@ -109,7 +109,7 @@ def check(
             for title, future in zip(titles, futures, strict=False):
                 with lines.working(title.strip("= ")):
                     seen.append(future.result())
-                log = seen[-1].run.log
+                log = seen[-1].run.log_sha256
                 text = log_path(job.logs, log).read_text(encoding="utf-8") if log else ""
                 for row in (title, *text.splitlines()):
                     lines.say(Code(row))
@@ -176,7 +176,7 @@ class RunView(Model):
             passed=len(run.passed),
             skipped=len(run.skipped),
             failures=failures,
-            trouble=run.detail,
+            trouble=run.trouble,
             not_run=ran.not_run,
         )
 

@@ -24,6 +24,7 @@ from contribbot.emulate import (
 from contribbot.errors import MachineError, UsageError
 from contribbot.model.base import Model
 
+#: The largest number of launches that are shown, and of kernels that a message names.
 _MOST: Final = 8
 _NAMES: Final = 20
 

@@ -226,7 +226,7 @@ def _outside(queue: Queue, path: Path, name: str) -> tuple[State, str]:
 
 
 def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[State, str]:
-    """Return the state of a readable record, and the reason, by the seal of its content."""
+    """Return the state of a record, and the reason; `seal`: the seal of the file's content."""
     details = statement.predicate.contribbot
     name, slug = details.patch, details.machine.slug
     if problem := contradiction(statement, seal):
@@ -337,7 +337,7 @@ def seen(record: Record) -> set[tuple[str, str, str, str]]:
 
 
 def removed_records(queue: Queue, records: Sequence[Record]) -> list[Record]:
-    """Return the deleted records of git's history that no fresh record answers."""
+    """Return the deleted records in git's history with units that no fresh record has."""
     written = ask_git(
         queue.folder, "log", "--relative", "--no-renames", "--diff-filter=AM", "--format=%H",
         "--name-only", "--", "evidence/*/*.json",
@@ -376,23 +376,17 @@ def state_evidence(report: PatchReport, patch: Patch, below: Sequence[Patch]) ->
     times = _times(report.stages)
     # Facts for which the predicate of in-toto has no field: outcomes, place, time and tools.
     details = Details(
+        **{name: value for name, value in report if name != "patched_tree"},
         tool=contribbot.__version__,
         tool_sha256=tool_digest(),
         command=f"contribbot verify {patch.name}",
         started=times[0],
         finished=times[-1],
-        patch=patch.name,
         patch_sha256=patch.digest,
         checks_sha256=patch.checks_digest,
         below={lower.name: lower.digest for lower in below},
-        upstream=report.upstream,
-        pin=report.pin,
         pin_sha256=pin_digest(patch.pin, patch.upstream),
-        base_commit=report.base_commit,
         machine=this_machine(),
-        verdict=report.verdict,
-        open=report.open,
-        stages=report.stages,
         run=actions_run(),
         container=job_container(),
     )

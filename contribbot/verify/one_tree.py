@@ -48,7 +48,7 @@ _OUTCOMES: Final = {
 
 @dataclass(frozen=True)
 class Ask:
-    """A question: does this release still need this patch?"""
+    """A patch and a release, to find out whether the release still needs the patch."""
 
     name: str
     pin: Pin  # the release, a pin of the patch's upstream
@@ -59,7 +59,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class ReleaseTree:
-    """A release without the patch, which is the job's base and its patched tree."""
+    """The paths of a patch in a release; the release's tree is both trees of the job."""
 
     moved: Mapping[str, str]  # new paths in the release, by the patch's paths
     gone: frozenset[str]  # files that entries name and the release lacks
@@ -84,7 +84,7 @@ def behaviours(
 
 
 def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Behaviour:
-    """Ask all entries of a patch; `job` is on the release, `stack` is on the patch's pin."""
+    """Run the entries of a patch on a release; `stack`: the dependencies on the patch's own pin."""
     behaviour = partial(
         Behaviour,
         patch=patch.name, pin=job.patch.pin.tag, below=tuple(lower.name for lower in job.below),
@@ -210,7 +210,7 @@ class _DownloadsAlone:
 
     progress: Progress
 
-    def started(self, *_args: object, **_named: object) -> None:
+    def started(self, *_event: object, **_named: object) -> None:
         """Ignore an event of a stage."""
 
     step = ended = finished = started
@@ -331,7 +331,7 @@ def run_side(
             return TreeRun(check, side, judge_side(check, side, run).outcome, run)
         place = runner.layout(job, check, tree)
     except UnavailableError as error:
-        return TreeRun(check, side, Outcome.UNAVAILABLE, CheckRun(detail=str(error)))
+        return TreeRun(check, side, Outcome.UNAVAILABLE, CheckRun(trouble=str(error)))
     run = run_attached(
         runner.process(place, threads=job.machine.cores, folder=job.fresh_folder()),
         _words(check, job, arguments),
@@ -342,7 +342,7 @@ def run_side(
     if run.kind is RunFailure.EMPTY and not run.skipped:
         return TreeRun(check, side, Outcome.SKIPPED, not_run=UNSELECTED)
     if run.kind is RunFailure.STOPPED and run.ran:
-        run.kind, run.detail = None, ""
+        run.kind, run.trouble = None, ""
     return TreeRun(check, side, judge_side(check, side, run).outcome, run)
 
 

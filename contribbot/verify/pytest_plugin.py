@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 #: A shell's exit status for a missing program.
 _NOT_FOUND: Final = 127
-#: Messages of Python, shells and the loader about a missing module, library or program, also in
-#: : the quoted output of a process.
+#: Messages of Python, shells and the loader about a missing module, library or program, also if
+#: they are quoted from the output of a process.
 _NOT_LOADED: Final = re.compile(
     r"(?:^|\\n|^AssertionError: )(?:ModuleNotFoundError|ImportError|SyntaxError): "
     r"|cannot open shared object file|undefined symbol: |invalid ELF header"

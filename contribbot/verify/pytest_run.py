@@ -116,16 +116,16 @@ class CheckRun:
     partly: list[str] = field(default_factory=list)  # tests with a skipped and a passed part
     status: int | None = None  # pytest's exit status; None: pytest did not reach its end
     kind: RunFailure | None = None  # the failure of the run as a whole
-    detail: str = ""  # the failure of the run, in words
+    trouble: str = ""  # the failure of the run, in words
     #: Whether a known-good kernel passed after the suspected fault: the runner is not to blame.
     cleared: bool = False
     command: str = ""
     seconds: float = 0.0
     limit: float = 0.0  # the limit of the run's seconds
-    log: str = ""  # SHA-256 of the output
-    tail: str = ""
+    log_sha256: str = ""  # of the output
+    log_tail: str = ""
     missing: tuple[str, ...] = ()  # modules that messages name as absent
-    suspicion: RunnerFault | None = None  # a fault that may be the runner's fault
+    suspected: RunnerFault | None = None  # a fault that may be the runner's fault
     cells: list[CellRecord] = field(default_factory=list)
     imported: frozenset[str] = frozenset()  # the imported top-level modules
     absent: frozenset[str] = frozenset()  # the modules that were not found
@@ -147,7 +147,7 @@ class CheckRun:
     def lacked(self) -> bool:
         """Whether this machine ended the run, for example by a full disk or a lack of memory."""
         by_machine = self.kind is not None and self.kind.blame is Blame.MACHINE
-        return by_machine and self.suspicion is not None
+        return by_machine and self.suspected is not None
 
     @property
     def ran(self) -> set[str]:
@@ -161,27 +161,15 @@ class CheckRun:
         return green | {failure.test: "failed" for failure in self.failed}
 
     def record(self, reason: str) -> RunRecord:
-        """Return the record of the run."""
-        return RunRecord(
-            passed=tuple(self.passed),
-            failed=tuple(
-                failure.record(reason, in_full=number < _IN_FULL)
-                for number, failure in enumerate(self.failed)
-            ),
-            skipped=tuple(self.skipped),
-            partly=tuple(self.partly),
-            # Failed tests make the exit status redundant.
-            status=None if self.failed else self.status or None,
-            kind=self.kind,
-            trouble=self.detail,
-            cleared=self.cleared,
-            missing=self.missing,
-            suspected=self.suspicion,
-            command=self.command,
-            seconds=round(self.seconds, 3),
-            log_sha256=self.log,
-            log_tail=self.tail,
+        """Return the record of the run, whose fields have the same names."""
+        failed = (
+            failure.record(reason, in_full=number < _IN_FULL)
+            for number, failure in enumerate(self.failed)
         )
+        # Failed tests make the exit status redundant.
+        status = None if self.failed else self.status or None
+        shorter = {"failed": tuple(failed), "status": status, "seconds": round(self.seconds, 3)}
+        return RunRecord.model_validate(self, from_attributes=True).model_copy(update=shorter)
 
 
 def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:
@@ -189,12 +177,12 @@ def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:
     kind = run.kind
     if kind is RunFailure.TIMED_OUT or (kind and kind.blame is Blame.MACHINE):
         hung = kind is RunFailure.TIMED_OUT
-        return runner_fault(RunFailure.HUNG if hung else kind, run.detail)
+        return runner_fault(RunFailure.HUNG if hung else kind, run.trouble)
     if kind is None and not run.failed:
         return None
     sign = signed((*(failure.message for failure in run.failed), output))
     if sign is None and kind is RunFailure.CRASHED:
-        return runner_fault(RunFailure.PREFLIGHT, run.detail)
+        return runner_fault(RunFailure.PREFLIGHT, run.trouble)
     return sign
 
 
@@ -202,7 +190,7 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
     """Return the runner fault because of which runs are unavailable; None: no runner fault."""
     for run in runs:
         if run.lacked:
-            return run.suspicion
+            return run.suspected
         for failure in run.failed:
             if failure.kind and failure.by_machine:
                 # A lack of memory counts more than any other sign.
@@ -312,10 +300,10 @@ def run_check(
     run = child.result(done)
     run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
-    run.suspicion = _suspicion(run, text)
-    run.tail = text[-TAIL:]
-    run.log = hashlib.sha256(text.encode()).hexdigest()
-    write_atomically(log_path(logs, run.log), text.encode())
+    run.suspected = _suspicion(run, text)
+    run.log_tail = text[-TAIL:]
+    run.log_sha256 = hashlib.sha256(text.encode()).hexdigest()
+    write_atomically(log_path(logs, run.log_sha256), text.encode())
     return run
 
 
@@ -337,7 +325,7 @@ _SETS_VARIABLES: Final = re.compile(
 def _shared_imports(
     check: Check, support: Sequence[PatchFile], place: RunLayout
 ) -> tuple[str, ...]:
-    """Return the modules to import before the fork, none of which is the tree's or the check's."""
+    """Return the modules to import before the fork, without modules of the tree or the check."""
     before: tuple[str, ...] = ()
     if isinstance(check, EmulatedCheck):
         before = _GIVEN_CODE if check.compile else _EMULATOR
@@ -351,7 +339,7 @@ def _shared_imports(
 
 
 def _own_imports(file: str, support: Sequence[PatchFile]) -> tuple[str, ...]:
-    """Return the modules to import before the fork, by the imports in a check's files."""
+    """Return the modules among `_SHARED` that the files of a check import."""
     content = {each.name: each.content for each in support}
     names, pending = set[str](), ["conftest.py", file]
     while pending:
@@ -494,7 +482,7 @@ def read_report(report: Path, done: process.Supervised, *, limit: float, scrub: 
     """Return the result of a run from the report and from the end of the process."""
     run = CheckRun(seconds=done.seconds, limit=limit)
     if report.is_file() and report.stat().st_size > _LARGEST:
-        run.kind, run.detail = RunFailure.MEDDLED, "reported too much"
+        run.kind, run.trouble = RunFailure.MEDDLED, "reported too much"
         return run
     lines, whole = list[ReportLine](), True
     text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
@@ -535,7 +523,7 @@ def read_report(report: Path, done: process.Supervised, *, limit: float, scrub: 
     launched = all(line.launched for line in lines)
     if not (failure or run.failed or (launched and all(line.stored for line in lines))):
         failure = RunFailure.EMPTY, _UNSTORED if launched else _UNLAUNCHED
-    run.kind, run.detail = failure or (None, "")
+    run.kind, run.trouble = failure or (None, "")
     return run
 
 

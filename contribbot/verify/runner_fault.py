@@ -1,4 +1,7 @@
-"""Tell a runner's fault from a patch's fault by a known-good kernel: messages decide nothing."""
+"""Decide whether a failure is the machine's fault or the patch's, by a known-good kernel.
+
+A message of a driver only raises a suspicion: the kernel, run as a process of its own, decides.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ _REPORTED: Final = frozenset(
     ("torch", "runtime", "device", "arch", "devices", "memory_free", "memory_total")
 )
 #: With less than this share of the free memory from before, another program has taken memory.
-_TAKEN: Final = 0.5
+_MEMORY_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -98,10 +101,10 @@ def fly(
         for gpu in machine.gpus
         if target == ("cuda" if gpu.vendor == "nvidia" else gpu.target)
     )
-    record = PreflightRecord(target=target, driver=next(drivers, ""))
+    driver = next(drivers, "")
     if importlib.util.find_spec("torch") is None:
-        absent = record.model_copy(update={"not_run": "torch is not installed"})
-        return Preflight(None, absent)
+        absent = "torch is not installed"
+        return Preflight(None, PreflightRecord(target=target, driver=driver, not_run=absent))
     here = {"HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": process.own_path()}
     done = process.supervise(
         [sys.executable, "-B", "-m", "contribbot.verify.runner_fault", device, target],
@@ -116,8 +119,8 @@ def fly(
             lines |= json.loads(row)
     wrong = _wrong(done, lines, output, timeout)
     seen = {name: lines[name] for name in lines.keys() & _REPORTED}
-    seen |= {"passed": wrong is None, "seconds": round(done.seconds, 1)}
-    return Preflight(wrong, PreflightRecord.model_validate({**dict(record), **seen}))
+    seen |= {"target": target, "driver": driver, "seconds": round(done.seconds, 1)}
+    return Preflight(wrong, PreflightRecord.model_validate({**seen, "passed": wrong is None}))
 
 
 def _wrong(
@@ -180,7 +183,7 @@ class Preflights:
             before = self._first.setdefault(target, now)
             wrong = now.fault
             if wrong is None and suspect.kind == RunFailure.NO_MEMORY:
-                wrong = _taken(before, now)
+                wrong = _memory_loss(before, now)
             if wrong is None:
                 return
             kind = wrong.kind if suspect.kind == RunFailure.PREFLIGHT else suspect.kind
@@ -193,10 +196,10 @@ class Preflights:
         return fly(target, machine, folder(), device=self._device, timeout=self._timeout)
 
 
-def _taken(before: Preflight, now: Preflight) -> RunnerFault | None:
+def _memory_loss(before: Preflight, now: Preflight) -> RunnerFault | None:
     """Return the fault that another program has taken memory meanwhile; None: no such fault."""
     free, freed = now.record.memory_free, before.record.memory_free
-    if not freed or free >= _TAKEN * freed:
+    if not freed or free >= _MEMORY_SHARE * freed:
         return None
     gib = 2**30
     said = f"{free / gib:.1f} GiB are free with nothing running, {freed / gib:.1f} before"
@@ -226,7 +229,7 @@ def _fail(kind: RunFailure, said: str) -> NoReturn:
 
 
 def _chosen(target: str) -> tuple[torch.device, dict[str, object]]:
-    """Return torch's first GPU, and its description; fail if the GPU is not of the target."""
+    """Return torch's first GPU and its description; end the process if it is no `target`."""
     import torch  # noqa: PLC0415  the import takes seconds, and is reported first
 
     this = f"torch {torch.__version__}"

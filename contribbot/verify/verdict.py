@@ -167,14 +167,10 @@ Runs = Mapping[RunSide, Sequence[CheckRun]]
 def judge_sides(check: Check, base: CheckRun, patched: CheckRun) -> Judgement:
     """Judge a check by its first run on each tree."""
     sides = ((RunSide.BASE, base, patched), (RunSide.PATCHED, patched, base))
-    for side, run, other in sides:
-        if run.kind is not None:
-            return _troubled(check, side, run, other)
-    for side, run, other in sides:
-        if fault := _machine_fault(check, side, run, other):
-            return fault
     return (
-        _on_base(check, RunSide.BASE, base)
+        next(filter(None, (_troubled(check, *each) for each in sides)), None)
+        or next(filter(None, (_machine_fault(check, *each) for each in sides)), None)
+        or _on_base(check, RunSide.BASE, base)
         or _on_patched(base, patched)
         or Judgement(_GREEN[check.expect], detail=_tests(patched))
     )
@@ -194,14 +190,13 @@ def judge_base(check: Check, run: CheckRun, again: CheckRun) -> Judgement:
 
 def judge_side(check: Check, side: RunSide, run: CheckRun) -> Judgement:
     """Judge a check by a single run on a single tree."""
-    if run.kind is not None:
-        return _troubled(check, side, run, None)
-    wrong = _machine_fault(check, side, run, None)
-    if side is RunSide.PATCHED:
-        wrong = wrong or (_failed(Cause.FAILS_PATCHED, side, run.failed) if run.failed else None)
-    else:
-        wrong = wrong or _on_base(check, side, run)
-    return wrong or Judgement(_GREEN[check.expect], side, detail=_tests(run))
+    patched = side is RunSide.PATCHED
+    return (
+        _troubled(check, side, run, None)
+        or _machine_fault(check, side, run, None)
+        or (_failed(Cause.FAILS_PATCHED, side, run) if patched else _on_base(check, side, run))
+        or Judgement(_GREEN[check.expect], side, detail=_tests(run))
+    )
 
 
 def _tests(run: CheckRun) -> str:
@@ -242,11 +237,11 @@ def decide(
 def _without_change(
     check: Check, first: Judgement, base: CheckRun, without: CheckRun | None
 ) -> Judgement:
-    """Add to red to green whether a test is red again, as stated, without the change."""
+    """Return the judgement of red to green, with proof if a test fails again in `without`."""
     if without is None:
         return replace(first, cause=Cause.NO_STATEMENT)
     if without.kind is not None:
-        return replace(first, cause=Cause.NOT_ALONE, note=without.detail)
+        return replace(first, cause=Cause.NOT_ALONE, note=without.trouble)
     red = {failure.test: failure for failure in without.failed}
     again = [red[failure.test] for failure in base.failed if failure.test in red]
     if any(not each.by_machine and unlike_stated(check, [each]) is None for each in again):
@@ -262,7 +257,7 @@ def _differ(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> str:
     tests = sorted({**run.outcomes, **again.outcomes})
     differ = [test for test in tests if run.outcomes.get(test) != again.outcomes.get(test)]
     if again.kind is not run.kind or differ:
-        return again.detail or run.detail or differ[0]
+        return again.trouble or run.trouble or differ[0]
     if side is RunSide.PATCHED:
         return ""
     first, second = (unlike_stated(check, each.failed) for each in (run, again))
@@ -270,26 +265,29 @@ def _differ(check: Check, side: RunSide, run: CheckRun, again: CheckRun) -> str:
     return other.detail if other and not (first and second) else ""
 
 
-def _troubled(check: Check, side: RunSide, run: CheckRun, other: CheckRun | None) -> Judgement:
-    """Judge a run that failed as a whole; `other`: the other tree's run, if any."""
+def _troubled(
+    check: Check, side: RunSide, run: CheckRun, other: CheckRun | None
+) -> Judgement | None:
+    """Judge a run by its failure as a whole (`other`: the other tree's run); None: no failure."""
+    if (kind := run.kind) is None:
+        return None
     # The base's run is no measure of time and memory if a test failed in it.
-    kind, beside = run.kind, other if side is RunSide.PATCHED and other and not other.kind else None
+    beside = other if side is RunSide.PATCHED and other and not other.kind else None
     measured = beside is not None and not beside.failed
-    assert kind is not None  # noqa: S101  callers pass only runs with a kind
     if kind.blame is Blame.MACHINE:
         cause = Cause.DIES_PATCHED if measured and not run.lacked else Cause.MACHINE
-        return Judgement(cause, side, run.detail, kind=kind)
+        return Judgement(cause, side, run.trouble, kind=kind)
     late = kind is RunFailure.TIMED_OUT
     if (
         beside is not None
         and kind.blame is Blame.TREE
         and (not late or (measured and beside.seconds * _HANGS < run.limit))
     ):
-        return Judgement(Cause.DIES_PATCHED, side, run.detail, kind=kind)
+        return Judgement(Cause.DIES_PATCHED, side, run.trouble, kind=kind)
     note = "give it a longer `timeout`, or less to do" if late else ""
     if kind in RAISED and not run.missing and check.reason:
         note = "if that is the bug, import within a test and name the exception in `reason`"
-    return Judgement(Cause.BROKEN, side, run.detail, kind=kind, note=note)
+    return Judgement(Cause.BROKEN, side, run.trouble, kind=kind, note=note)
 
 
 def _machine_fault(
@@ -317,7 +315,7 @@ def _machine_fault(
 
 
 def _own(check: Check, failure: FailedTest, base: CheckRun, patched: CheckRun) -> bool:
-    """Return whether a failure is the check's own, after a known-good kernel passed."""
+    """Return whether the check caused a failure after which a known-good kernel passed."""
     # The free memory before the run is unknown. A lack of memory is the check's own only where the
     # patch states this lack, and the patched tree had enough memory.
     if failure.kind is not RunFailure.NO_MEMORY:
@@ -328,7 +326,7 @@ def _own(check: Check, failure: FailedTest, base: CheckRun, patched: CheckRun) -
 
 def _on_base(check: Check, side: RunSide, base: CheckRun) -> Judgement | None:
     if check.expect == "pass-to-pass":
-        return _failed(Cause.FAILS_BASE, side, base.failed) if base.failed else None
+        return _failed(Cause.FAILS_BASE, side, base)
     # On a release, one failing test is enough.
     if base.passed and (side is RunSide.BASE or not base.failed):
         return Judgement(Cause.PASSES_BASE, side, base.passed[0], len(base.passed) - 1)
@@ -353,8 +351,8 @@ def unlike_stated(
 
 
 def _on_patched(base: CheckRun, patched: CheckRun) -> Judgement | None:
-    if patched.failed:
-        return _failed(Cause.FAILS_PATCHED, RunSide.PATCHED, patched.failed)
+    if failed := _failed(Cause.FAILS_PATCHED, RunSide.PATCHED, patched):
+        return failed
     skipped = sorted({*patched.partly, *(base.ran & set(patched.skipped))})
     if skipped:
         return Judgement(Cause.SKIPPED, RunSide.PATCHED, skipped[0], len(skipped) - 1)
@@ -368,13 +366,15 @@ def _on_patched(base: CheckRun, patched: CheckRun) -> Judgement | None:
     return None
 
 
-def _failed(cause: Cause, side: RunSide, failed: Sequence[FailedTest]) -> Judgement:
-    for failure in failed:
+def _failed(cause: Cause, side: RunSide, run: CheckRun) -> Judgement | None:
+    """Judge the failed tests of a run where no test may fail; None: no test failed."""
+    for failure in run.failed:
         # If the patched tree imports a name that the tree lacks, the patch is to blame.
         own = failure.kind is RunFailure.OWN_IMPORT and side is RunSide.PATCHED
         if failure.kind and not failure.by_machine and not own:
             return Judgement(Cause.BROKEN, side, _name(failure), kind=failure.kind)
-    return Judgement(cause, side, _name(failed[0]), len(failed) - 1)
+    failed = run.failed
+    return Judgement(cause, side, _name(failed[0]), len(failed) - 1) if failed else None
 
 
 def _name(failure: FailedTest) -> str:

@@ -265,7 +265,7 @@ def _join(pid: int) -> bool:
 
 
 def _end_children() -> None:
-    """Kill the processes that the run left, also in other groups; a sandbox has none left."""
+    """Kill the processes that the run left behind, also processes of other groups."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while True:
         try:

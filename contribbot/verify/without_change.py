@@ -96,7 +96,7 @@ def _read_names(node: ast.AST) -> Iterator[str]:
 
 
 def _reads_itself(node: ast.AST) -> bool:
-    """Return whether a node may read the module's values by computed names."""
+    """Return whether a node may read a value of the module by a name made at run time."""
     if isinstance(node, ast.Name):
         return node.id == "globals"
     return isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules"
@@ -163,7 +163,7 @@ def _renames(
 
 
 def _keys(block: Sequence[ast.stmt], twice: Collection[str]) -> list[str]:
-    """Return the keys by which statements of two blocks pair; a definition's key has the name.
+    """Return the keys by which statements of two blocks pair; definitions pair by their names.
 
     Definitions of the same name (`twice`: a property and its setter, overloads) pair by their
     decorators, then by their order.
@@ -184,7 +184,7 @@ def _keys(block: Sequence[ast.stmt], twice: Collection[str]) -> list[str]:
 
 
 def _with_base(old: ast.stmt, new: ast.stmt) -> ast.stmt:
-    """Return a statement of both trees: the patched name and text with the base's behaviour."""
+    """Merge a statement of both trees: the patched name and docstring, the base's behaviour."""
     if isinstance(old, _FUNCTIONS) and isinstance(new, _FUNCTIONS):
         return _function(old, new)
     if isinstance(old, ast.ClassDef) and isinstance(new, ast.ClassDef):
@@ -267,7 +267,7 @@ def _names(statement: ast.stmt) -> frozenset[str]:
 
 
 def _named(statement: ast.stmt, bound: Collection[str], *, fresh: bool) -> Iterator[ast.stmt]:
-    """Yield the definitions of a new statement's names, without the statement's behaviour."""
+    """Yield definitions of the names that a new statement binds, with empty functions."""
     names = _names(statement)
     future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
     if future or _marks(statement, bound):

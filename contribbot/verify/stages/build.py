@@ -91,7 +91,7 @@ def ask_build(build: Build, target: str, job: Job, tree: str) -> TreeAnswer:
     if missing := missing_for(job, build, target):
         return TreeAnswer(Says.CANNOT, str(missing), lasting=target not in job.machine.targets)
     plan = plan_build(job, build, target, tree)
-    side = job.children.submit(build_side, job, plan).result()
+    (side,) = job.parallel(partial(build_side, job), plan)
     if side.absent or (side.error and not is_red(build)):
         return TreeAnswer(Says.OTHER, side.wrong, log=side.log)
     if side.product is not None:
@@ -196,8 +196,7 @@ def _unit(job: Job, build: Build, target: str) -> Unit:
 
 def _build_both(job: Job, plans: list[BuildPlan]) -> Finding:
     build = plans[0].build
-    futures = [job.children.submit(build_side, job, plan) for plan in plans]
-    base, patched = (future.result() for future in futures)
+    base, patched = job.parallel(partial(build_side, job), *plans)
     outcome, reason = judge_build(build, base, patched)
     sides = base.record(build.name), patched.record(build.name)
     details = _details(plans[0], *sides)
@@ -404,10 +403,8 @@ def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
     side, key = ("base", base) if tree == job.trees.base else ("patched", patched)
     built = build_cache.find_product(key) if key else None
     if built is None:
-        raise MachineError(
-            f"{job.patch.name}: the build {name} of the {side} is gone from the cache",
-            hint="verify again",
-        )
+        gone = f"{job.patch.name}: the build {name} of the {side} is gone from the cache"
+        raise MachineError(gone, hint="verify again")
     return built.environment
 
 
@@ -423,15 +420,12 @@ def differ(job: Job, name: str, target: str) -> bool:
 
 
 def _result(job: Job, name: str, target: str) -> StageResult | None:
-    for result in job.results.get("build", ()):
-        if (result.label, result.target) == (name, target):
-            return result
-    return None
+    results = job.results.get("build", ())
+    return next((row for row in results if (row.label, row.target) == (name, target)), None)
 
 
 def _product_keys(result: StageResult) -> list[str]:
     """Return the keys of the base's and the patched tree's product; an empty key: no product."""
     details = result.details
-    if not isinstance(details, BuildDetails):
-        return ["", ""]
-    return [details.base.product, details.patched.product]
+    sides = [details.base, details.patched] if isinstance(details, BuildDetails) else []
+    return [side.product for side in sides] or ["", ""]

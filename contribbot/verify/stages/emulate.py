@@ -206,7 +206,7 @@ class Codes:
         )
 
     def _settle(self, judgement: Judgement) -> Judgement:
-        """Replace an unknown cause of red to green by a comparison of both trees' code."""
+        """Find the unknown cause of red to green by comparing the kernels of both trees."""
         if judgement.cause is not Cause.NO_STATEMENT:
             return judgement
         base, patched = (_by_title(side.content) for side in self.sides.values())

@@ -48,9 +48,8 @@ class HipifyStage(Stage):
         """Return one unit for all sources; no unit if the patch has no source to hipify."""
         stated, recipe = job.patch.spec.hipify, job.patch.upstream.hipify
         if recipe is None:
-            name = job.patch.upstream.name
-            refused = f"[hipify]: upstreams/{name}.toml has no [hipify] recipe to run"
-            return [_refusal(refused)] if stated else []
+            no_recipe = f"upstreams/{job.patch.upstream.name}.toml has no [hipify] recipe to run"
+            return [_refusal(f"[hipify]: {no_recipe}")] if stated else []
         spec = stated or Hipify(expect="pass-to-pass")
         sources = sources_of(job, job.trees.patched)
         if wrong := _undeclarable(spec, recipe, sources):
@@ -75,11 +74,8 @@ class HipifyStage(Stage):
 
     def probes(self, patch: Patch) -> Iterable[Probe]:
         """Return one probe if `[hipify]` is fail-to-pass."""
-        return (
-            [Probe("hipify", "any", partial(_ask, patch.spec.hipify))]
-            if patch.spec.hipify is not None and is_red(patch.spec.hipify)
-            else []
-        )
+        red = filter(is_red, filter(None, [patch.spec.hipify]))
+        return [Probe("hipify", "any", partial(_ask, entry)) for entry in red]
 
 
 def _refusal(why: str) -> Unit:
@@ -98,8 +94,7 @@ def _undeclarable(spec: Hipify, recipe: HipifyRecipe, sources: Sequence[str]) ->
 
 
 def _compare(job: Job, spec: Hipify, modules: dict[str, str]) -> Finding:
-    futures = [job.children.submit(hipify_all, job, tree) for tree in job.trees.sides]
-    base, patched = (future.result() for future in futures)
+    base, patched = job.parallel(partial(hipify_all, job), *job.trees.sides)
     for side in (base, patched):
         if side.broken:
             return Finding(Outcome.UNAVAILABLE, side.trouble, lasting=False)
@@ -130,7 +125,7 @@ def _ask(spec: Hipify, job: Job, tree: str) -> TreeAnswer:
         return absent(gone[0]) if gone else TreeAnswer(Says.OTHER, "there is nothing to hipify")
     if missing := missing_hipify(job.patch.upstream):
         return TreeAnswer(Says.CANNOT, str(missing))
-    made = job.children.submit(hipify_all, job, tree).result()
+    (made,) = job.parallel(partial(hipify_all, job), tree)
     trouble = made.trouble if made.transient else ""
     good = _found(len(made.outputs)) + (f"; not there: {', '.join(gone)}" if gone else "")
     lacking, crash = (trouble, "") if made.broken else ("", trouble)

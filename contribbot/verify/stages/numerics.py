@@ -66,7 +66,7 @@ def runner_of(entry: Check) -> CheckRunner:
             judged_by_sha256=json_digest(
                 [[cell.test, *(row.model_dump() for row in cell.digests)] for cell in patched.cells]
             ),
-            cells=CellsRecord(base=_kept(base.cells), patched=_kept(patched.cells)),
+            cells=CellsRecord(base=_worst(base.cells), patched=_worst(patched.cells)),
             totals=TotalsRecord(base=add_up(base.cells), patched=add_up(patched.cells)),
         )
         return NumericsDetails(**dict(details), numerics=judged)
@@ -96,7 +96,7 @@ def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> Judgement
 
 
 def not_shown(entry: Numerics, cells: Sequence[CellRecord]) -> Judgement | None:
-    """Judge green tests whose cells are vacuous or failed; None: every cell is good."""
+    """Judge a run whose tests passed by failed or vacuous cells; None: every cell is good."""
     if not cells:
         detail = f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
         return Judgement(Cause.SHOWS_NOTHING, detail=detail)
@@ -127,7 +127,7 @@ def _not_the_same(
 
 
 def _difference(old: CellRecord | None, new: CellRecord | None, *, complete: bool) -> str:
-    """Return how the judging of a cell differs between the trees; empty: no difference."""
+    """Return how a cell's seeds, inputs or references differ between the trees; empty: equal."""
     if old is None or new is None:
         return "judged on one of the two trees only" if complete else ""
     if (old.seeds, old.axes) != (new.seeds, new.axes):
@@ -142,7 +142,7 @@ def _difference(old: CellRecord | None, new: CellRecord | None, *, complete: boo
 
 
 def _unlike(before: Digests, after: Digests, *, complete: bool) -> str:
-    """Return how the judging of a result differs between the trees; empty: no difference."""
+    """Return how a result's inputs or references differ between the trees; empty: equal."""
     if (before.seed, before.result) != (after.seed, after.result):
         return "other results or seeds"
     if before.inputs != after.inputs:
@@ -215,18 +215,18 @@ def _of_base(base: Totals) -> str:
     return ", ".join(said) or "has nothing to compare"
 
 
-def _kept(cells: Sequence[CellRecord]) -> tuple[CellRecord, ...]:
-    """Return the cells for the record: all cells, or the worst cells."""
+def _worst(cells: Sequence[CellRecord]) -> tuple[CellRecord, ...]:
+    """Return the worst cells with their worst results, without digests, for the record."""
     if len(cells) > MOST_CELLS:
         cells = sorted(cells, key=_badness, reverse=True)[:MOST_CELLS]
-    return tuple(map(_shortened, cells))
-
-
-def _shortened(cell: CellRecord) -> CellRecord:
-    """Return a cell with its worst results, and without digests: one digest covers all cells."""
-    ranked = sorted(cell.outputs, key=lambda output: output.badness, reverse=True)
-    outputs = tuple(ranked[:MOST_OUTPUTS]) if len(ranked) > MOST_OUTPUTS else cell.outputs
-    return cell.model_copy(update={"outputs": outputs, "digests": ()})
+    shorter = []
+    for cell in cells:
+        outputs = cell.outputs
+        if len(outputs) > MOST_OUTPUTS:
+            ranked = sorted(outputs, key=lambda output: output.badness, reverse=True)
+            outputs = tuple(ranked[:MOST_OUTPUTS])
+        shorter.append(cell.model_copy(update={"outputs": outputs, "digests": ()}))
+    return tuple(shorter)
 
 
 def _badness(cell: CellRecord) -> tuple[bool, int, float, int]:

@@ -127,7 +127,7 @@ def place_without_change(
 
 
 def _module(job: Job, path: str, base: Path, patched: Path) -> ast.Module | None:
-    """Return a file's module without the change; None: no statement differs."""
+    """Return the module of a file without the change; None: no statement differs."""
 
     def is_read(name: str) -> bool:
         at = ("-e", name, job.trees.patched, "--", "*.py")
@@ -349,7 +349,7 @@ def _accelerator(job: Job, target: str) -> Iterator[PreflightRecord | None]:
 
 @dataclass
 class CheckWork:
-    """The work on one check of a job: its runs by side, and what the runs amount to."""
+    """The work of a job on one check: the runs by side, their judgement and their finding."""
 
     job: Job
     runner: CheckRunner
@@ -443,7 +443,7 @@ class CheckWork:
             why = sentence(vacuous) if vacuous else f"{tests} pass"
         elif judgement.cause is Cause.MACHINE:
             says = Says.CANNOT
-        return TreeAnswer(says, why, lasting=not run.transient, log=run.log)
+        return TreeAnswer(says, why, lasting=not run.transient, log=run.log_sha256)
 
     def run_ahead(self, side: RunSide) -> CheckRun:
         """Run the check on one tree, and store the run as the first run of the next `verify`."""
@@ -460,10 +460,13 @@ class CheckWork:
     def _details(self, judgement: Judgement) -> CheckDetails:
         """Return the record of the runs, with the facts on the trees that the check sees."""
         job, check = self.job, self.check
+        # The sides are named as the fields of the record.
         made = {
-            side: [run.record(check.reason) for run in self.runs.get(side, ())] for side in RunSide
+            side.name.lower(): [run.record(check.reason) for run in runs]
+            for side, runs in self.runs.items()
         }
-        again = {side: next(iter(records[1:]), None) for side, records in made.items()}
+        first = {name: records[0] for name, records in made.items() if records}
+        again = {name: records[1] for name, records in made.items() if records[1:]}
         details = CheckDetails(
             expect=check.expect,
             stated_reason=check.reason,
@@ -471,14 +474,10 @@ class CheckWork:
             cause=judgement.cause,
             threads=job.threads,
             sandbox=process.no_sandbox() or "bubblewrap",
-            base=made[RunSide.BASE][0],
-            patched=made[RunSide.PATCHED][0],
-            without_change=next(iter(made[RunSide.WITHOUT_CHANGE]), None),
-            again=RepeatRecord(
-                base=again[RunSide.BASE],
-                patched=again[RunSide.PATCHED],
-                without_change=again[RunSide.WITHOUT_CHANGE],
-            ),
+            base=first["base"],
+            patched=first["patched"],
+            without_change=first.get("without_change"),
+            again=RepeatRecord(**again),
         )
         if self.given_code:
             return details
@@ -499,7 +498,7 @@ class CheckWork:
         self.job.step(emulated or check.target, check.name, runs)
 
     def _differ(self) -> bool:
-        """Make the tree without the change; return whether its code or build is not the patched."""
+        """Lay out the tree without the change; return whether its code or build differs."""
         if self.given_code:
             return False
         layouts = (self.runner.layout(self.job, self.check, tree) for tree in self.job.trees.sides)
@@ -527,8 +526,8 @@ class CheckWork:
         """Run the check on a side; after a suspected accelerator fault, test the accelerator."""
         job, target = self.job, self.check.target
         run = job.children.submit(self._run, side, copy=copy).result()
-        if run.suspicion is not None and not run.lacked and target not in HOST_TARGETS:
-            seen = run.suspicion.model_copy(update={"said": f"on the {side}: {run.suspicion.said}"})
+        if run.suspected is not None and not run.lacked and target not in HOST_TARGETS:
+            seen = run.suspected.model_copy(update={"said": f"on the {side}: {run.suspected.said}"})
             job.preflights.after(seen, target, job.machine, job.fresh_folder)
             run.cleared = True
         return run
@@ -550,11 +549,11 @@ class CheckWork:
             )
         if run.lacked and not of_base and (run.starved or not is_full(job.scratch)):
             # A module that only the patched tree lacks is missing because of the patch.
-            run.suspicion = None
+            run.suspected = None
         meddled = job.altered(tree, copy=copy)
         if meddled and run.kind is None:
             # Other checks use the changed tree after this run: the run decides nothing.
-            run.kind, run.detail = RunFailure.MEDDLED, f"wrote into the tree: {meddled}"
+            run.kind, run.trouble = RunFailure.MEDDLED, f"wrote into the tree: {meddled}"
         return run
 
 

@@ -123,7 +123,7 @@ def _checked(job: Job, *paths: str, crlf: bool = False) -> list[str]:
 
 
 def _reach(job: Job, changed: list[Change]) -> list[str]:
-    """Return the changes that would affect contribbot itself, or that lead out of the tree."""
+    """Return the changed files that hide modules of contribbot, or that link out of the tree."""
     roots = [PurePosixPath(root) for root in job.patch.upstream.python_roots]
     problems = []
     for change in changed:
