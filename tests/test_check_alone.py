@@ -120,9 +120,10 @@ def test_before_there_are_commits(toy: Toy) -> None:
     stated = toy.queue / "patches/area/patch.toml"
     stated.write_text(stated.read_text() + one_check())
     toy.put("patches/area/checks/test_red.py", RED)
-    ran = contribbot(toy.queue, "check", "area", "--on", "base")
+    ran = contribbot(toy.queue, "check", "area")
     assert (ran.code, ran.err) == (0, "")
     assert "red on the base: 1 failed: as expected" in ran.out
+    assert "red on the patched tree: not run: no commits yet; contribbot edit area" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -167,12 +168,3 @@ def test_at_a_terminal_the_debugger_and_an_interrupt(area: Toy) -> None:
 
 
 SLEEP = "    print('asleep', flush=True)\n    __import__('time').sleep(60)\n    assert"
-
-
-def test_without_commits_the_base_alone_is_run(toy: Toy, program: Program) -> None:
-    (toy.put_patch(checks=one_check()) / "0001-change.patch").unlink()
-    toy.put_queue(["area"])
-    ran = program("check", "area")
-    assert ran.code == 0
-    assert "red on the base: 2 failed: as expected" in ran.out
-    assert "red on the patched tree: not run: no commits yet; contribbot edit area" in ran.out

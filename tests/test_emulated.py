@@ -13,7 +13,7 @@ import pytest
 
 from contribbot.compile.toolchain import hip_toolchain, search
 from contribbot.emulate import UnmodelledError
-from contribbot.errors import MachineError, UsageError, install
+from contribbot.errors import MachineError, UsageError
 from contribbot.model.lifecycle import Need
 from contribbot.verify.emulated_kernels import NoKernelError
 from contribbot.verify.pytest_plugin import why_broken
@@ -518,24 +518,16 @@ num_stages = 2
     assert (stated in ran.out) is bool(shown)
 
 
-def test_without_the_extra_it_says_what_installs_it(
-    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(toy, RIGHT, WIDE)
-    monkeypatch.setattr("contribbot.machine.doctor._EMULATOR", ("no_such_module",))
-    ran = program("verify", "wave", "--json", "--require", "emulated:gfx942")
-    (result,) = emulated(ran).values()
-    assert result.outcome == "unavailable"
-    assert result.reason.endswith(install("emulate"))
-    assert ran.code == 1
-
-
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
         (WIDE.replace('compile = "sum"', 'compile = "other"'), "there is no such [[compile]]"),
         (WIDE.replace('["gfx942"]', '["gfx950"]'), "gfx950 is not among the targets of sum"),
         (WIDE.replace('["gfx942"]', '["gfx1030"]'), "gfx1030 is not emulated; gfx90a, "),
+        (
+            WIDE.replace('compile = "sum"\ntargets = ["gfx942"]', 'targets = ["gfx1030"]'),
+            "gfx1030 is not emulated; gfx90a, ",
+        ),
         (WIDE + WIDE, "emulated: wide is there twice"),
     ],
 )
@@ -755,15 +747,6 @@ def test_without_what_it_takes_the_trees_launches_stay_open(
     assert (ran.code, result.outcome) == (1, "unavailable")
     assert re.search(said, result.reason), result.reason
     assert re.search(said, " ".join(program("doctor").out.split()))
-
-
-def test_the_trees_launches_are_emulated_for_what_is_modelled_only(
-    toy: Toy, program: Program
-) -> None:
-    put_tree(toy, "check", targets="['gfx1030']")
-    ran = program("verify", "rows")
-    assert ran.code == 2
-    assert "gfx1030 is not emulated; gfx90a, " in ran.err
 
 
 @pytest.mark.slow
