@@ -378,16 +378,18 @@ def made_ahead(seconds: int) -> list[Edit]:
         ([OLDER], State.FRESH, ""),
         ([OLDER, (OUTER, "predicate.passedTests", ["reproduce/red@gfx942"])], State.TAMPERED, ""),
         ([OLDER, (RED, "details.proof", False)], State.STALE, "^another contribbot made it"),
-        (made_ahead(60), State.FRESH, ""),
-        (made_ahead(3600), State.TAMPERED, AHEAD),
+        # A number of seconds by which the record is ahead.
+        (60, State.FRESH, ""),
+        (3600, State.TAMPERED, AHEAD),
         ([(OWN, "type", "contribbot/evidence/v1"), (RED, "details", {"x": 1})], State.STALE,
          "make it anew: contribbot verify area"),
     ],
     ids=["older", "older, forged", "older, judged otherwise", "minute", "hour", "older schema"],
 )  # fmt: skip
 def test_a_record_of_another_release_or_time(
-    proved: Path, edits: list[Edit], state: State, why: str
+    proved: Path, edits: list[Edit] | int, state: State, why: str
 ) -> None:
+    edits = made_ahead(edits) if isinstance(edits, int) else edits
     queue, content = load_queue(proved.parents[2]), forged(proved.read_bytes(), *edits)
     record = judged(proved, content, queue)
     assert (record.state, bool(re.search(why, record.why))) == (state, True), record.why
