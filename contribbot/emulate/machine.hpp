@@ -760,14 +760,18 @@ extern "C" int run(Machine *m) {
 #endif
 #define STOP(fault) return fail(m, fault, 0, 0, 0, 0), FAULTY;
 // In kernels that let overflow saturate, an infinity of float16 is in doubt.
-#define FINITE(bits) if (((bits) & 0x7FFF) == 0x7C00) STOP(UNMODELLED)
+#define FINITE(bits) if (on && ((bits) & 0x7FFF) == 0x7C00) STOP(UNMODELLED)
 // AMD's documents define a shift by the width or more (by the distance's low bits), and C++ does
 // not.
-#define SHIFTED(by, width) if ((by) >= width) m->notes[m->at / 4] |= 1;
+#define SHIFTED(wide) if (wide) m->notes[m->at / 4] |= 1;
 #define EACH for (int l = 0; l < LANES; l++) if (x >> l & 1)
+// All lanes of each half of a wave that has active lanes. No lane may use another lane's registers:
+// the compiler computes several lanes at once.
+#define HALVES for (int first = 0; first < LANES; first += 32) if (const u32 part = x >> first; part)
+#define LANEWISE _Pragma("clang loop vectorize(assume_safety)") for (int i = 0; i < 32; i++)
 #define KEEP(name, code) u32 name[LANES]; for (int l = 0; l < LANES; l++) name[l] = code;
 #define REACH(p, space, address, size, ...)                \
   u8 *p = reach(m, l, space, address, size, __VA_ARGS__);  \
   if (!p) return FAULTY;
-#define EXECUTE(name) static u64 name(Machine *m, u32 *s, const u64 *op) { \
+#define EXECUTE(name) static u64 name(Machine *m, u32 *s, const u64 *__restrict op) { \
   u32 (*const v)[LANES] = (u32 (*)[LANES])(s + 256);

@@ -32,6 +32,8 @@ _FLAGS: Final = (
     *("-x", "c++", "-std=c++20", "-O2", "-mtune=native", *_PROCESSOR, "-fPIC", "-w", "-fwrapv"),
     *("-nostdinc", "-ffp-contract=off", "-Xclang", "-ffloat16-excess-precision=none"),
     *("-fno-strict-aliasing", "-fno-math-errno", "-fno-exceptions", "-fno-rtti"),
+    # Loops over lanes are vectorised; these passes only make the compiler slower.
+    *("-fno-slp-vectorize", "-fno-unroll-loops"),
 )
 _OURS: Final = "a fault of contribbot; please report it"
 #: Instructions that make results depend on the order of workgroups, or that go to unknown code.

@@ -46,6 +46,10 @@ _SHIFT: Final = re.compile(
 #: Formats whose two signs a packed instruction can change.
 _SIGNED: Final = re.compile(r"^PK2_B?F(16|32)$")
 _FLOAT: Final = re.compile(r"(PK2_)?F(16|32|64)$")
+#: C++ that is slow, so that lanes that are not active are passed over: calls of a library.
+_CALLS: Final = re.compile(
+    r"f::(exp2|log2|pow|sin_turns|cos_turns|mantissa|frexp_exponent)\b|f::ldexp\(as<f64>"
+)
 #: Instructions that keep the other half of their destination on CDNA.
 _KEEPS: Final = re.compile(r"V_(MAD_[FUI]16|FMA_F16|DIV_FIXUP_F16|(FMA|MAD)_MIX(LO|HI)_F16)$")
 #: Instructions that read a mask of lanes, which is the third source in VOP3.
@@ -73,12 +77,12 @@ def _translation(text: str, *, lanes: bool, flush: frozenset[str]) -> Translatio
     return Translation(text, _NAMES, lanes=lanes, flush=flush)
 
 
-def _distance(instruction: Instruction) -> list[str]:
-    """Return the statement that records a shift by the operand's width or more."""
+def _shifted(instruction: Instruction) -> str:
+    """Return the condition that a shift is by the operand's width or more; empty: no shift."""
     if not (shift := _SHIFT.match(instruction.name)):
-        return []
+        return ""
     by = next(name for name in ("S0", "S1", "S2") if shift[name])
-    return [f"SHIFTED((u32){by}, {shift['width']})"]
+    return f"(u32){by} >= {shift['width']}"
 
 
 class Writer(Registers):
@@ -151,7 +155,8 @@ class Writer(Registers):
                 spec = operands.get(field, _WORD)
                 code = self.read(fields[f"s{field}"], spec, instruction.get("literal"))
                 lines.append(f"auto {name} = {code};")
-        lines += _distance(instruction)
+        shifted = _shifted(instruction)
+        lines += [f"SHIFTED({shifted})"] if shifted else []
         named = done.used | done.assigned
         lines += [f"u64 D0 = {self.read(destination, result)};"] if "D0" in named else []
         lines += ["u32 SCC = s[SCC_];"] if "SCC" in named else []
@@ -258,6 +263,7 @@ class Writer(Registers):
     def _vector(self, pair: Sequence[Instruction]) -> None:
         """Write one vector instruction, or two instructions that are issued together."""
         lines, after, stores = list[str](), list[str](), list[str]()
+        words, merged = list[str](), list[str]()  # masks of 32 lanes, and the masks that get them
         scalar = False
         for half, instruction in enumerate(pair):
             fields, encoding = instruction.fields, instruction.encoding
@@ -268,7 +274,10 @@ class Writer(Registers):
             for name in sorted(done.used & {"S0", "S1", "S2"}):
                 inner.append(f"auto {name} = {self._source(instruction, int(name[1]))};")
             spec = instruction.operands.get("vdst", _WORD)
-            inner += _distance(instruction)
+            if shifted := _shifted(instruction):
+                self.before.append("u32 wide = 0;")
+                inner.append(f"wide |= on && {shifted};")
+                after.append("SHIFTED(wide)")
             if "VCC" in done.used:
                 given = encoding.startswith("VOP3") and _READS_MASK.search(instruction.name)
                 number = fields["src2"] if given else _VCC
@@ -280,10 +289,12 @@ class Writer(Registers):
             tail = []
             for name in sorted(done.masks):
                 self.before.append(f"u64 lanes_{name}{half} = 0;")
+                words.append(f"u32 word_{name}{half} = 0;")
                 inner.append(f"bool lane_{name} = false;")
                 number = self._mask_register(instruction, name)
                 after.append(self.set_mask(number, f"lanes_{name}{half}"))
-                tail.append(f"lanes_{name}{half} |= (u64)lane_{name} << l;")
+                tail.append(f"word_{name}{half} |= (u32)(on & lane_{name}) << i;")
+                merged.append(f"lanes_{name}{half} |= (u64)word_{name}{half} << first;")
             body = [*done.lines]
             if "D0" in done.used | done.assigned:
                 destination = fields.get("vdst", 0)
@@ -294,15 +305,19 @@ class Writer(Registers):
                 lines.append(f"u{32 * len(registers) or 32} result{half};")
                 tail.append(f"result{half} = {value};")
                 for place, register in enumerate(registers):
-                    stores.append(f"{register} = result{half} >> {32 * place};")
+                    value = f"(u32)(result{half} >> {32 * place})"
+                    stores.append(f"{register} = on ? {value} : {register};")
             lines += ["{", *inner, *body, *tail, "}"]
-        if self.skipped and after:
+        if self.skipped and merged:
             raise NotModelledError("a compare or carry with DPP")
         if scalar:  # v_s_rcp_f32 and similar: scalar source and destination
-            self.lines += ["{", *self.before, *lines, *stores, "}"]
+            self.lines += ["{", "const bool on = true;", *self.before, *lines, *stores, "}"]
             return
-        skip = f"if ({self.skipped}) continue;" if self.skipped else ""
-        self.each(skip, *lines, *stores, after=after)
+        on = "part >> i & 1" + (f" && !({self.skipped})" if self.skipped else "")
+        each = ["const int l = first + i;", f"const bool on = {on};"]
+        each += ["if (!on) continue;"] if _CALLS.search("".join(lines)) else []
+        self.lines += ["{ const u64 x = mask(s, EXEC_);", *self.before, "HALVES {", *words]
+        self.lines += ["LANEWISE {", *each, *lines, *stores, "}", *merged, "}", *after, "}"]
 
     @staticmethod
     def _mask_register(instruction: Instruction, name: str) -> int:
