@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import importlib.util
 import json
@@ -301,6 +302,9 @@ def _end() -> None:
 def start(target: str, folder: str) -> None:
     """Emulate a target from torch's import to the program's end; `folder` has `sitecustomize`."""
     write_event(kind="started")
+    # Imports make objects that stay: Python would look for garbage among them again and again.
+    threshold = gc.get_threshold()
+    gc.set_threshold(100_000)
 
     def begin(_torch: ModuleType) -> None:
         # The import of torch takes seconds, and not every process needs torch.
@@ -314,6 +318,8 @@ def start(target: str, folder: str) -> None:
             write_event(kind="error", error=said)
             sys.stderr.flush()
             os._exit(_NOT_HERE)  # nothing of the program may run as if it were emulated
+        gc.freeze()
+        gc.set_threshold(*threshold)
 
     atexit.register(_end)
     AfterImport("torch", begin)
