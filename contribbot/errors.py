@@ -133,10 +133,6 @@ class RefusedError(GitHubError):
         self.status = status
 
 
-class MovedError(GitHubError):
-    """The repository on GitHub was renamed; nothing was written."""
-
-
 class UncertainError(GitHubError):
     """The outcome of a write is unknown: look for the result before a second request."""
 

@@ -29,7 +29,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_PARTIAL}")
-    # The kernel applies the umask, which no thread can read without a change of the umask.
+    # The kernel applies the umask; a thread cannot read the umask without setting it.
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -95,7 +95,7 @@ def make_private(folder: Path) -> None:
 
 
 def used(path: Path) -> None:
-    """Note the use of a cache entry in the time of the entry's file or marker."""
+    """Set the modification time of a cache entry's file or marker: the time of the last use."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
@@ -128,16 +128,20 @@ def downloads_folder() -> Path:
     return cache_folder() / "downloads"
 
 
+def folder_digest(folder: Path, *suffixes: str) -> str:
+    """Return the SHA-256 over paths and contents of a folder's files with one of some suffixes."""
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in suffixes and path.is_file():
+            total.update(path.relative_to(folder).as_posix().encode())
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
 @functools.cache
 def tool_digest() -> str:
     """Return the SHA-256 over contribbot's source: a version number alone hides changes."""
-    root = Path(contribbot.__file__).parent
-    total = hashlib.sha256(contribbot.__version__.encode())
-    for path in sorted(root.rglob("*")):
-        if path.suffix in {".py", ".toml"}:
-            total.update(path.relative_to(root).as_posix().encode())
-            total.update(hashlib.sha256(path.read_bytes()).digest())
-    return total.hexdigest()
+    return folder_digest(Path(contribbot.__file__).parent, ".py", ".toml")
 
 
 #: The seconds since the last use after which an entry of a shelf is removed.

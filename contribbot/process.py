@@ -51,12 +51,12 @@ _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECA
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment for a program: variables that programs need, and no secrets."""
-    kept = {
+    allowed = {
         name: value
         for name, value in os.environ.items()
         if (name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES)) and not _SECRET.search(name)
     }
-    return {**kept, "LC_ALL": "C.UTF-8", **(extra or {})}
+    return {**allowed, "LC_ALL": "C.UTF-8", **(extra or {})}
 
 
 @contextlib.contextmanager
@@ -116,7 +116,7 @@ def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
     with _children_lock:
         _children.add(child)
     try:
-        # `stop()` may have looked just before the start of this program.
+        # `stop()` may have run between the start of this program and the lines above.
         if STOPPING.is_set():
             kill_group(child)
         yield child
@@ -174,7 +174,7 @@ def lifeline() -> Iterator[int]:
 
 
 def tether(argv: Sequence[str | Path], descriptor: int) -> list[str | Path]:
-    """Return the command that runs a program and that ends the program with this process."""
+    """Return a command that runs a program, and kills the program when this process ends."""
     return ["/bin/sh", "-c", _TETHER, str(descriptor), *argv]
 
 
@@ -310,7 +310,7 @@ def feed(
     env: Mapping[str, str] | None = None,
     timeout: float = 60.0,
 ) -> Iterator[IO[bytes]]:
-    """Yield the input of a program to a block; an error in the block kills the program."""
+    """Start a program and yield its standard input; an error in the block kills the program."""
     # Standard error is a file: a program with many messages must not block on a full pipe.
     with lifeline() as descriptor, tempfile.TemporaryFile() as complaint:
         child = start(
@@ -475,7 +475,7 @@ _BY_SIGNAL: Final = 128
 
 @dataclass(frozen=True)
 class Supervised:
-    """The end and the output of a program that may crash, hang or write without end."""
+    """How a program ended, and its output; `starved`: killed for lack of memory."""
 
     returncode: int
     timed_out: bool
@@ -543,7 +543,7 @@ def _killed_for_memory() -> int:
 def _collect(
     child: subprocess.Popen[bytes], output: bytearray, *, deadline: float, max_output: int
 ) -> str:
-    """Read the output until the program ends, is late or writes too much; return which."""
+    """Read a program's output to its end or a limit; return `ended`, `late` or `flood`."""
     stream = child.stdout
     assert stream is not None  # noqa: S101  the caller has asked for PIPE
     with stream, selectors.DefaultSelector() as selector:

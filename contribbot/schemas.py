@@ -1,4 +1,4 @@
-"""Write the JSON schema of evidence files from the models: `python -m contribbot.schemas`."""
+"""Write `schemas/evidence-v2.json`, the schema of evidence files, from the models."""
 
 from __future__ import annotations
 

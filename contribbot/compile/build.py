@@ -116,7 +116,7 @@ def _toolkit(kind: Kind) -> tuple[Path | None, str]:
 
 
 def tool_versions(tools: BuildTools) -> list[str]:
-    """Return lines with the compilers' versions and variables, for a record."""
+    """Return, for a record, a line for torch, each compiler's version and each variable."""
     lines = [*tools.identity[:1]]
     for program in tools.programs:
         try:
@@ -132,7 +132,7 @@ def tool_versions(tools: BuildTools) -> list[str]:
 
 
 def target_environment(target: str, machine: Machine) -> dict[str, str]:
-    """Return the environment variables that tell torch's build tools the hardware."""
+    """Return the variables that tell torch's build tools for which GPUs to compile."""
     if target.startswith("gfx"):
         return {"PYTORCH_ROCM_ARCH": target}
     if target != "cuda":
@@ -154,7 +154,7 @@ def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
 
 
 def _stamp(program: Path) -> str:
-    """Return path, size and time of a program, which change with each release."""
+    """Return a program's path, size and modification time, which differ between releases."""
     real = program.resolve()
     status = real.stat()
     return f"{real} {status.st_size} {status.st_mtime_ns}"
@@ -288,7 +288,7 @@ def missing_for_recipe(recipe: BuildRecipe | None, target: str, upstream: str) -
 
 
 def absent_path(store: Store, tree: str, what: Build | BuildRecipe) -> str:
-    """Return the first path of a build or recipe that a tree lacks; empty: it has all."""
+    """Return the first path of a build or recipe that a tree lacks; empty: the tree has all."""
     named = (
         (what.folder, *what.needs)
         if isinstance(what, BuildRecipe)
@@ -315,12 +315,12 @@ _CODE: Final = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".hpp"
 
 
 def support_code(support: Iterable[PatchFile]) -> tuple[PatchFile, ...]:
-    """Return the files of `checks/` that a compiler may include."""
+    """Return the C and C++ files of `checks/`, which an extension's binding may include."""
     return tuple(file for file in support if file.name.endswith(_CODE))
 
 
 def tree_roots(store: Store, tree: str, build: Build) -> dict[str, str]:
-    """Return path and git id of each top folder that a build reads, or of the whole tree."""
+    """Return the git id of each top folder that a build reads, by path; `.`: the whole tree."""
     paths = (*build.sources, *build.include)
     if any("/" not in path for path in build.sources):
         return {".": tree}
@@ -365,7 +365,7 @@ class Extension(TypedDict):
 
 
 def load_extension(file: str) -> None:
-    """Compile, link and load a library, as an undefined name shows only when loaded."""
+    """Build an extension as a JSON file states, and load it to find undefined symbols."""
     from torch.utils import cpp_extension  # noqa: PLC0415  only in the child process
 
     extension: Extension = json.loads(Path(file).read_text(encoding="utf-8"))

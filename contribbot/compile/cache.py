@@ -53,12 +53,12 @@ def json_digest(inputs: JsonValue) -> str:
 
 
 def compile_shelf() -> Shelf:
-    """Return the cache of compile results, from which a run removes results unused for long."""
+    """Return the shelf of compile results; a run removes results that are unused for 30 days."""
     return Shelf(cache_folder() / "compiles", "*/*")
 
 
 def kernel_shelf() -> Shelf:
-    """Return the cache folder of kernels that emulated checks compile; each patch has a folder."""
+    """Return the shelf of kernels that emulated checks compile; each patch has a folder."""
     return Shelf(cache_folder() / "kernels")
 
 
@@ -108,7 +108,7 @@ class Product:
 
 
 def build_shelf() -> Shelf:
-    """Return the cache folder of products, from which a run removes unused products."""
+    """Return the shelf of products; a run removes products that are unused for 30 days."""
     return Shelf(cache_folder() / "builds", marker=_SEAL)
 
 
@@ -161,6 +161,6 @@ def _seal(folder: Path, built: CachedBuild) -> None:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Return size and modification time of a file or link, by which a change shows."""
+    """Return size and modification time of a file or link; a changed file has other values."""
     status = path.lstat()
     return status.st_size, status.st_mtime_ns

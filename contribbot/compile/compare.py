@@ -33,7 +33,7 @@ _NAMES: Final = 20
 def pair_kernels(
     base: Sequence[KernelListing], patched: Sequence[KernelListing]
 ) -> list[ListingRow]:
-    """Return a row for each pair of kernels of two trees: equal symbol, title or function."""
+    """Return a row for each pair of kernels with one symbol, title or function, or lone kernel."""
     rows: list[ListingRow] = []
     left, right = list(base), list(patched)
     keys: tuple[Callable[[KernelListing], str], ...] = (
@@ -67,7 +67,7 @@ def _grouped(
 
 
 def merged(rows: Iterable[ListingRow]) -> list[ListingRow]:
-    """Return the rows with equal rows of a function merged, the worst change first."""
+    """Merge the rows of a function's kernels that have equal numbers; sort the worst first."""
     groups: dict[tuple[str, Numbers | None, Numbers | None], ListingRow] = {}
     for row in rows:
         function = function_of(row.title)
@@ -218,7 +218,7 @@ def _unmet_on_both(entry: Compile, base: Compiled, patched: Compiled) -> Listing
 
 
 def _weakness(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
-    """Return why an entry that goes from red to green proves nothing alone; None: it does."""
+    """Return why an entry's change from red to green is no proof; None: the change is a proof."""
     if entry.expect != "fail-to-pass":
         return None
     if base.listing is not None:
@@ -232,7 +232,7 @@ def _weakness(entry: Compile, base: Compiled, patched: Compiled) -> ListingProbl
 
 
 def _stated(entry: Compile, red: str) -> bool:
-    """Return whether the entry states this failure on the base."""
+    """Return whether the `reason` of a fail-to-pass entry matches the base's failure `red`."""
     return entry.expect == "fail-to-pass" and bool(re.search(entry.reason, red))
 
 
@@ -442,7 +442,7 @@ _WORSE: Final = {
 
 
 def worse_in(rows: Sequence[ListingRow]) -> tuple[str, ...]:
-    """Return a line for each number that got worse: the largest loss, and how many kernels."""
+    """Return a line for each figure, such as spills, that got worse, with the largest change."""
     pairs = [
         (row.kernels, row.base, row.patched)
         for row in rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import importlib.util
 import re
@@ -20,7 +19,7 @@ from contribbot import process
 from contribbot.compile.cache import Compiled, CompileError, compile_shelf, json_digest
 from contribbot.compile.listing import read_listing, read_object, without_facts
 from contribbot.compile.toolchain import HEADERS, INSTALL, Toolchain, device_library
-from contribbot.files import used, write_atomically
+from contribbot.files import folder_digest, used, write_atomically
 
 _FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
 #: Messages of clang's driver or of programs about a killed compiler or a lack of memory.
@@ -73,13 +72,6 @@ _MARKER = re.compile(rb"^(?:# ?(?:\d+|line) .*)?[ \t]*\n", re.MULTILINE)
 _guards: dict[str, threading.Lock] = {}
 
 
-@functools.cache
-def _own_digest() -> str:
-    """Return a digest of this package's code: a new way to read listings makes new results."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-
-
 @dataclass(frozen=True)
 class HipSource:
     """A HIP source file and the options to compile it."""
@@ -104,11 +96,7 @@ def torch_include() -> Path | None:
 
 def headers_digest() -> str:
     """Return the SHA-256 of contribbot's stand-in headers, in hexadecimal."""
-    total = hashlib.sha256()
-    for path in sorted(path for path in HEADERS.rglob("*") if path.is_file()):
-        total.update(path.relative_to(HEADERS).as_posix().encode())
-        total.update(path.read_bytes())
-    return total.hexdigest()
+    return folder_digest(HEADERS, ".h", "")
 
 
 class CompilerCall(TypedDict):
@@ -144,7 +132,9 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
     library = device_library(using)
     try:
         source_digest = hashlib.sha256(_MARKER.sub(b"", make("-E"))).hexdigest()
-        words = (*command, library.name if library else "", using.identity, _own_digest())
+        # Older code of this package may have read listings in another way.
+        own = folder_digest(Path(__file__).parent, ".py")
+        words = (*command, library.name if library else "", using.identity, own)
         key = json_digest([source_digest, *words])
         file = compile_shelf().folder / key[:2] / f"{key}.json"
         # An equal compile waits for the first one.
@@ -216,7 +206,7 @@ class NoLibraryError(CompileError):
 
 @dataclass
 class Compiler:
-    """Calls of a toolchain's programs for one source, in a private folder."""
+    """Runs a toolchain's compiler, assembler and linker for one source, in a private folder."""
 
     using: Toolchain
     target: str

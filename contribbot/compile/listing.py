@@ -138,7 +138,7 @@ _FILLER: Final = b"\0\0\x80\xbf"
 
 
 def without_facts(text: str) -> str:
-    """Return a listing's instructions, without metadata, and with no text that mimics encodings."""
+    """Remove descriptors and metadata from a listing, and texts that look like encodings."""
     # Releases of the assembler differ in the metadata that they accept.
     return _METADATA.sub("", _DESCRIPTOR.sub("", text)).replace(_LISTING_ENCODING, "-")
 
@@ -217,9 +217,9 @@ def _read_encodings(text: str) -> tuple[list[Encoding], dict[str, int]]:
 
 
 def _decoded(function: str, code: bytes, rows: Iterable[Encoding]) -> list[Encoding]:
-    """Return the instructions of a function, without padding."""
-    # A row counts if its bytes are the function's next bytes: rows of code elsewhere, or of no
-    # code, do not count.
+    """Return the listing's instructions that encode a function's bytes, without padding."""
+    # A row is left out if its bytes are not the function's next bytes: the row belongs to another
+    # section, or makes no code.
     instructions: list[Encoding] = []
     place = 0
     for row in rows:

@@ -29,7 +29,7 @@ _MOST_REAL: Final = 30
 #: From this release on, triton writes names of targets that older clangs cannot read
 #: ("amdgpu9.42-amd-amdhsa-unknown-gfx942"; tried with clang 19 and 22).
 _NEW_NAMES: Final = (3, 9)
-_READS_THEM: Final = 23
+_READS_THEM: Final = 23  # the oldest clang that can read them
 #: The folder of packages in a cached release of triton.
 _SITE: Final = "site"
 _PIP: Final = (
@@ -112,9 +112,9 @@ def bring_triton(version: str) -> tuple[Path, ...]:
         try:
             process.run([*argv, f"triton=={version}"], env=env, timeout=_SECONDS, tethered=True)
         except CommandError as error:
-            said = error.stderr.strip().rpartition("\n")[2]
+            last = error.stderr.strip().rpartition("\n")[2]
             raise MachineError(
-                f"triton {version}: pip does not bring it: {said}",
+                f"triton {version}: pip does not bring it: {last}",
                 hint="check the network, and the indexes in `pip config list`",
             ) from error
         return CachedBuild(0.0, log="", python=(_SITE,))
@@ -208,7 +208,7 @@ def _compiled(
 def _listing(
     compiler: Compiler, done: process.Supervised, answer: _Answer, version: str
 ) -> _Answer:
-    """Return the child process's answer with a listing, or raise CompileError."""
+    """Return the child process's answer if it has a listing; else raise CompileError."""
     if answer.listing:
         return answer
     output, name = done.output.decode("utf-8", "replace"), triton_name(version)

@@ -47,7 +47,6 @@ from urllib3.response import BaseHTTPResponse, HTTPResponse
 from contribbot import __version__
 from contribbot.errors import (
     GitHubError,
-    MovedError,
     NotFoundError,
     RateLimitError,
     RefusedError,
@@ -246,7 +245,7 @@ class Requester(github.Requester.Requester):
         if status >= HTTPStatus.MULTIPLE_CHOICES:
             hint = "the repository was renamed: correct `repository` in upstreams/NAME.toml, or"
             hint += " the queue's git remote origin"
-            raise MovedError(f"{what}: GitHub says that it has moved", hint=hint)
+            raise GitHubError(f"{what}: GitHub says that it has moved", hint=hint)
         if _circular(url, headers.get("link", "")):
             raise odd_answer(what, "its next page is none after it")
         rows = "per_page=" in url or "per_page" in (parameters or {})

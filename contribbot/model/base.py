@@ -20,7 +20,7 @@ class Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
-#: By regular expression: the words by which error messages describe a text that matches.
+#: The words by which error messages describe the texts that match a regular expression.
 FORMS: Final[dict[str, str]] = {}
 
 

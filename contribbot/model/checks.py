@@ -22,6 +22,7 @@ from contribbot.model.base import (
     form,
 )
 
+#: Prefixes of variables that control pytest, Python, contribbot or the loader.
 _ORDERS: Final = ("PYTHON", "PYTEST", "CONTRIBBOT", "LD_")
 
 

@@ -350,7 +350,7 @@ class PatchReport(Model):
     upstream: str
     pin: str
     base_commit: str | None
-    patched_tree: str | None
+    patched_tree: str | None = None
     verdict: Loose[Verdict]
     stages: Many[AnyResult]
     open: Many[str]
@@ -358,16 +358,7 @@ class PatchReport(Model):
     @classmethod
     def of_record(cls, details: Details) -> PatchReport:
         """Return the report of a record; its `patched_tree` is None, as records lack the tree."""
-        return cls(
-            patch=details.patch,
-            upstream=details.upstream,
-            pin=details.pin,
-            base_commit=details.base_commit,
-            patched_tree=None,
-            verdict=details.verdict,
-            stages=details.stages,
-            open=details.open,
-        )
+        return cls.model_validate(details, from_attributes=True)
 
 
 class VerifyReport(Model):

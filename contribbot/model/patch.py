@@ -421,7 +421,7 @@ class PatchSpec(Model):
 
     @property
     def theirs(self) -> str:
-        """The other person's pull request or issue that this patch records; empty: none."""
+        """The other person's pull request or issue that the patch is about; empty: none."""
         return self.pull or self.reproduces or ""
 
     @property
@@ -447,7 +447,7 @@ class PatchSpec(Model):
 
     @property
     def only_holds(self) -> bool:
-        """Whether no entry states that it fails on the base."""
+        """Whether no check, compile, build or emulated entry states that the base fails."""
         entries = (*self.checks, *self.compile, *self.build, *self.emulated)
         return all(entry.expect == "pass-to-pass" for entry in entries)
 

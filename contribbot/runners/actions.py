@@ -193,7 +193,7 @@ class Dispatched(Model):
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit code of the command: success or not, whoever is at fault."""
+        """The exit code of the command: whether the run's conclusion is success."""
         return ExitCode.OK if self.conclusion == "success" else ExitCode.NO
 
 
@@ -228,9 +228,9 @@ def start(
 
 
 def watch(
-    github: GitHub, repository: str, run_id: int, told: Callable[[JobState], None]
+    github: GitHub, repository: str, run_id: int, changed: Callable[[JobState], None]
 ) -> Dispatched:
-    """Wait until a run has ended; call `told` for each job whose state has changed."""
+    """Wait until a run has ended; call `changed` for each job with a new state."""
     before: set[JobState] = set()
     while True:
         # Read the run before the jobs: the jobs of a run that has ended do not change.
@@ -245,7 +245,7 @@ def watch(
         )
         for job in jobs:
             if job not in before:
-                told(job)
+                changed(job)
         before |= {*jobs}
         if run.status == "completed":
             return Dispatched(

@@ -307,7 +307,7 @@ def _check_plan(queue: Queue, plan: Plan) -> None:
 
 
 def shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
-    """Return the state of a cell, and the reason, as the record of the patch shows it."""
+    """Return the state of a cell by the record of its patch, and the reason."""
     mine = [row for row in details.stages if f"{row.stage}:{row.target}" in cell.require]
     # A failure on the host, such as a patch that does not apply, refutes every target.
     around = [row for row in details.stages if row.target in HOST_TARGETS]

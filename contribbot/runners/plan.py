@@ -351,7 +351,7 @@ def _cells(
 def answer_of(
     queue: Queue, cell: CellName, require: Sequence[str], records: Iterable[Record]
 ) -> FreshCell | None:
-    """Return a cell as answered by a patch's records; a record of a failure goes first."""
+    """Return the FreshCell of a record that answers a cell, a failure first; None: no record."""
     answers: list[FreshCell] = []
     for record in records:
         if outcome := _outcome(record, require, cell.rocm):

@@ -101,10 +101,10 @@ class StandInError(Exception):
         if module.endswith(_TRITON_UTILS):
             more = ""  # the module asks for a GPU's driver
         attribute = re.match(r"\w+", name.removeprefix(f"{module}."))
-        given_one = f"{attribute[0]!r}: …" if attribute and name != module else "…"
+        example = f"{attribute[0]!r}: …" if attribute and name != module else "…"
         super().__init__(
             f"{name}{place}: the check {use} it, and {module} is a stand-in: "
-            f"{more}given={{{module!r}: {{{given_one}}}}} of import_file"
+            f"{more}given={{{module!r}: {{{example}}}}} of import_file"
         )
         self.name = name
         self.module = module
@@ -521,16 +521,16 @@ def _script(name: str, file: Path) -> ModuleType:
 
 
 def _give(name: str, content: Mapping[str, object] | ModuleType | None) -> None:
-    there = sys.modules.get(name)
+    loaded = sys.modules.get(name)
     if content is None or isinstance(content, ModuleType):
-        if name in sys.modules and there is not content:
+        if name in sys.modules and loaded is not content:
             raise ValueError(f"{name} was imported before: give it with the first import_file")
         sys.modules[name] = content  # type: ignore[assignment]  # None: the import fails
         return
-    if name in sys.modules and not isinstance(there, StandInModule):
+    if name in sys.modules and not isinstance(loaded, StandInModule):
         raise ValueError(f"{name} was imported before: give it with the first import_file")
     GIVEN[name] = {**GIVEN.get(name, {}), **content}
-    vars(there or ModuleType(name)).update(content)
+    vars(loaded or ModuleType(name)).update(content)
 
 
 @contextlib.contextmanager

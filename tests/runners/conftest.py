@@ -80,18 +80,14 @@ requires = ["gfx942"]
 
 @dataclass
 class Ranged:
-    """A queue with runners."""
-
     toy: Toy
     order: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
-        """The queue's folder."""
         return self.toy.queue
 
     def put(self, text: str) -> Path:
-        """Write `runners.toml`."""
         return self.toy.put("runners.toml", text)
 
     def patch(self, name: str, checks: str = CHECKS, extra: str = "") -> None:
@@ -104,7 +100,6 @@ class Ranged:
         self.toy.put_queue(self.order)
 
     def load(self) -> Queue:
-        """Load the queue."""
         return load_queue(self.folder)
 
     def plan(self, *names: str, everything: bool = False, on: tuple[str, ...] = ()) -> Plan:
@@ -149,7 +144,6 @@ def packed(files: Mapping[str, bytes]) -> bytes:
 
 
 def unpacked(content: bytes) -> dict[str, bytes]:
-    """Return the files of a zip."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -193,7 +187,6 @@ class Home:
                 add_job(state, self.run, each.id).labels = each.labels
 
     def job(self, name: str) -> CiJob:
-        """Return a job of the plan."""
         return next(each for each in self.plan.jobs if each.id == name)
 
     def record(self, job: str, name: str = "area", **how: object) -> tuple[str, Json]:
@@ -275,7 +268,6 @@ class Home:
         return found
 
     def command(self, *args: str | Path, **env: str) -> Ran:
-        """Run a command in the queue."""
         given = {
             "GITHUB_API_URL": self.github.base, "GITHUB_TOKEN": self.user.tokens[0].text,
             "GITHUB_REPOSITORY": REPOSITORY, **env,
@@ -283,7 +275,6 @@ class Home:
         return Program(self.ranged.folder, given)("runners", *args)
 
     def evidence(self) -> list[Path]:
-        """Return the records that the queue has."""
         return sorted((self.ranged.folder / "evidence").rglob("*.json"))
 
 

@@ -150,12 +150,10 @@ class Desk:
         )  # fmt: skip
 
     def kept(self) -> dict[str, bytes]:
-        """Return the files of the artifact."""
         with zipfile.ZipFile(self.act.artifacts / "contribbot-open-pr.zip") as archive:
             return {name: archive.read(name) for name in archive.namelist()}
 
     def writes(self) -> list[str]:
-        """Return the requests that change something."""
         asked = self.person.table.github.requests
         return [f"{each.method} {each.path}" for each in asked if each.method in WRITES]
 

@@ -81,13 +81,11 @@ def table(value: JsonValue) -> dict[str, JsonValue]:
 
 
 def jobs(path: Path) -> Iterator[tuple[str, dict[str, JsonValue]]]:
-    """Give the jobs of a workflow."""
     for name, job in table(parsed(path)["jobs"]).items():
         yield f"{path.stem}/{name}", table(job)
 
 
 def steps(job: dict[str, JsonValue]) -> list[dict[str, JsonValue]]:
-    """Return the steps of a job."""
     found = job["steps"]
     assert isinstance(found, list)
     return [table(each) for each in found]
@@ -254,7 +252,6 @@ class Teller:
         return run_step("rebase.yml", "tell", "Open or update the issue", self.place, env)
 
     def bodies(self) -> list[str]:
-        """Return what the issues say."""
         return [each.body or "" for each in self.queue.issues.values()]
 
 
