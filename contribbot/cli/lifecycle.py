@@ -8,8 +8,8 @@ from contribbot.cli import command as cli
 from contribbot.cli.render import Block, Table, conflict_blocks, indented
 from contribbot.errors import UsageError
 from contribbot.lifecycle import rebase as rebasing
-from contribbot.lifecycle.bisect import Bisection, Question, Range, Step
-from contribbot.lifecycle.bisect import bisect as search
+from contribbot.lifecycle.status import Bisection, Question, Range, Step
+from contribbot.lifecycle.status import bisect as search
 from contribbot.verify.pipeline import Options
 
 
