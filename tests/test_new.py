@@ -30,7 +30,12 @@ def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
     assert patch.spec.title == 'Say "area" \\ twice'
     assert patch.spec.unproved
     assert patch.spec.unwritten == ("problem", "root_cause", "solution")
-    assert [path.name for path in patch.folder.iterdir()] == ["patch.toml"]
+    # A folder for checks, which holds nothing yet, and goes with the patch.
+    assert sorted(path.name for path in patch.folder.rglob("*")) == ["checks", "patch.toml"]
+    git(toy.queue, "init", "-q")
+    assert contribbot(toy.queue, "queue", "retire", "area", "--why", "done").code == 0
+    assert not patch.folder.exists()
+    assert contribbot(toy.queue, "undo").code == 0
 
 
 def test_list_show_and_verify_say_what_it_lacks(toy: Toy) -> None:

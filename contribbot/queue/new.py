@@ -110,6 +110,7 @@ def create(
             title = f"Reproducer of {draft.issue}"
             draft = replace(draft, title=title, reproduces=True, check=check)
         add(change, draft)
+    (queue.folder / "patches" / draft.name / "checks").mkdir(exist_ok=True)
     return draft
 
 
