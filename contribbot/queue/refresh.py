@@ -234,12 +234,9 @@ def write_patch(
     paths: Sequence[str],
     *,
     why: str,
-    gone: Collection[str] = (),
+    gone: Collection[str] = (),  # dependencies that leave the queue
 ) -> int | None:
-    """Write a patch's files as the stack `after` has them, and record both versions.
-
-    Return the number of the new version; the dependencies `gone` are no part of it.
-    """
+    """Write a patch's files from the stack `after`; record both versions, return the new number."""
     queue, files, folder = after.queue, after.files_of(patch.name), f"patches/{patch.name}"
     change.replace_files(folder, patch.files, files)
     if patch.spec.files and set(paths) != set(patch.spec.files):
