@@ -108,18 +108,18 @@ class CachedOutcome:
     packages: Packages
 
 
+@dataclass(frozen=True)
 class OutcomeCache:
     """A cache of outcomes on disk, one file each."""
 
-    def __init__(self, folder: Path, machine: Machine, *, logs: Path) -> None:
-        self._folder = folder
-        self._machine = machine
-        self._logs = logs
+    folder: Path
+    machine: Machine
+    logs: Path
 
     @property
     def kept(self) -> tuple[Shelf, ...]:
         """The folders from which a run removes unused outcomes and logs."""
-        return Shelf(self._folder), Shelf(self._logs)
+        return Shelf(self.folder), Shelf(self.logs)
 
     def key(self, stage: str, target: str, inputs: Mapping[str, JsonValue]) -> str:
         """Return the cache's key for the outcome of a stage, a target and inputs."""
@@ -128,13 +128,13 @@ class OutcomeCache:
             "target": target,
             "inputs": {**inputs},
             "tool": tool_digest(),
-            "machine": self._machine.fingerprint,
+            "machine": self.machine.fingerprint,
         }
         return build_cache.json_digest(everything)
 
     def get(self, key: str) -> CachedOutcome | None:
         """Return the outcome of a key; None: no outcome, or a damaged file."""
-        path = self._folder / f"{key}.json"
+        path = self.folder / f"{key}.json"
         try:
             packages, _, result = path.read_bytes().partition(b"\n")
             remembered = CachedOutcome(
@@ -146,14 +146,14 @@ class OutcomeCache:
         used(path)
         # The logs of a remembered failure must not be removed before the outcome.
         for digest in filter(None, stored.details.logs if stored.details else ()):
-            used(log_path(self._logs, digest))
+            used(log_path(self.logs, digest))
         return replace(remembered, result=stored.model_copy(update={"cached": True}))
 
     def put(self, key: str, remembered: CachedOutcome) -> None:
         """Write an outcome into the cache."""
         result = remembered.result.model_copy(update={"cached": False})
         text = f"{remembered.packages.model_dump_json()}\n{result.model_dump_json()}"
-        write_atomically(self._folder / f"{key}.json", text.encode())
+        write_atomically(self.folder / f"{key}.json", text.encode())
 
 
 class Watcher(Protocol):

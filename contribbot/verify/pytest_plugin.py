@@ -37,7 +37,8 @@ _NOT_LOADED: Final = re.compile(
     r"|where (?:127 = CompletedProcess\(|32512 = <built-in function system>)",
     re.MULTILINE,
 )
-#: Fewer words than in `SIGNATURES`, because the patch may mend an error that a library raises.
+#: Messages about a lack of memory: fewer than in `SIGNATURES`, because the patch may mend an error
+#: that a library raises.
 _NO_MEMORY: Final = re.compile(
     r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
     r"|Triton Error \[(?:CUDA|HIP)\]: .*out of memory|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED"

@@ -122,7 +122,7 @@ class CheckRun:
     command: str = ""
     seconds: float = 0.0
     limit: float = 0.0  # the limit of the run's seconds
-    log_sha256: str = ""  # of the output
+    log_sha256: str = ""  # the digest of the whole output, which is in the log folder
     log_tail: str = ""
     missing: tuple[str, ...] = ()  # modules that messages name as absent
     suspected: RunnerFault | None = None  # a fault that may be the runner's fault
@@ -426,7 +426,7 @@ def child_environment(
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": os.pathsep.join(filter(None, [place.python_path, process.own_path()])),
             "PYTHONDONTWRITEBYTECODE": "1",
-            # Two runs must differ in the tree alone.
+            # Two runs must differ in the tree alone, so the order of sets is fixed.
             "PYTHONHASHSEED": "0",
             # A crash must not lose output.
             "PYTHONUNBUFFERED": "1",

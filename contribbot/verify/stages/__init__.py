@@ -69,7 +69,7 @@ class TreeAnswer:
 
     says: Says
     why: str
-    lasting: bool = True  # whether the same tree gives the same answer, as in `Finding`
+    lasting: bool = True  # whether the same tree gives the same answer again
     log: str = ""
 
 

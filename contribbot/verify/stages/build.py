@@ -124,7 +124,7 @@ class BuildPlan:
     how: BuildTools | BuildRecipe
     key: str  # the digest of the product's inputs
     absent: str  # a path that the build names and the tree lacks; empty: the tree has all paths
-    #: Builds in the first folder into the second folder.
+    #: Makes the product: the first folder is for the work, the second folder for the product.
     make: Callable[[Job, BuildPlan, Path, Path], tuple[Ran, Product]]
 
 

@@ -66,11 +66,7 @@ class CompileStage(Stage):
         works = [CompileWork(job, entry, target) for entry in entries for target in entry.targets]
         return [
             Unit(
-                work.target,
-                work.inputs(),
-                work.finding,
-                work.entry.name,
-                str(work.missing() or ""),
+                work.target, work.inputs(), work.finding, work.entry.name, str(work.missing() or "")
             )
             for work in works
         ]

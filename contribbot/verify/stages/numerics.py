@@ -160,10 +160,8 @@ def add_up(cells: Sequence[CellRecord]) -> Totals:
     """Return the totals over one tree's cells."""
     outputs = [output for cell in cells for output in cell.outputs]
     exact = [output for output in outputs if output.kind == "exact" and output.elements]
-    ratios: dict[bool, list[float]] = {True: [], False: []}
-    for output in outputs:
-        if output.kind == "error" and output.elements:
-            ratios[output.by_floor].append(output.ratio or 0.0)
+    judged = [output for output in outputs if output.kind == "error" and output.elements]
+    ratios = [(output.by_floor, output.ratio or 0.0) for output in judged]
     return Totals(
         cells=len(cells),
         failed=sum(bool(cell.failed) for cell in cells),
@@ -175,8 +173,8 @@ def add_up(cells: Sequence[CellRecord]) -> Totals:
         non_finite=sum(output.non_finite for output in outputs),
         exact=sum(output.elements for output in exact),
         differing=sum(output.mismatches for output in exact),
-        ratio=max(ratios[False], default=None),
-        floor_ratio=max(ratios[True], default=None),
+        ratio=max((ratio for floor, ratio in ratios if not floor), default=None),
+        floor_ratio=max((ratio for floor, ratio in ratios if floor), default=None),
     )
 
 

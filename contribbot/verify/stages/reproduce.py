@@ -232,7 +232,7 @@ class CheckRunner:
     judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_sides
     #: Judges a run in which all tests passed but show nothing; None: the tests show something.
     vacuous: Callable[[CheckRun], Judgement | None] = lambda _run: None
-    #: Changes the judgement of the runs where the stage knows more.
+    #: Replaces a judgement where the stage knows more, such as the compiled code of both trees.
     settle: Callable[[Judgement], Judgement] = lambda judgement: judgement
     env: Mapping[str, str] = field(default_factory=dict)  # further variables of the check
     layout: Placement = place
