@@ -220,7 +220,8 @@ def test_shares_are_brought_together_once(tmp_path: Path) -> None:
 def test_how_it_is_called(words: list[str], message: str, toy: Toy, program: Program) -> None:
     (toy.queue / "full").mkdir()
     (toy.queue / "full/x").touch()
-    (toy.queue / "file").touch()
+    for name in ("file", "t.py", "u.py", "x.py"):
+        (toy.queue / name).touch()
     folder_of(toy.queue / "broken").joinpath("sweep.json").write_text("{")
     folder_of(toy.queue / "sweep")
     before = sorted(toy.queue.rglob("*"))
@@ -246,7 +247,7 @@ sys.stdin.read()
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(UsageError, match="another sweep writes into it"):
-            run_sweep(["pytest", "t.py"], ["gfx942"], folder)
+            run_sweep(["pytest", "tests"], ["gfx942"], folder)
 
 
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
