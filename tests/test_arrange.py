@@ -16,26 +16,15 @@ from tests.test_refresh import (
     HALF,
     applied_tree,
     halve,
-    put_series,
     put_stack,
-    series,
+    put_three,
 )
-from tests.toy import FIXED, Toy, git, one_check
+from tests.toy import Toy, git
 
 
 @pytest.fixture
 def queue(toy: Toy) -> Toy:
-    """Put `area` of two commits, `cube` above it, and `readme` beside them into a queue."""
-    one, two, three = series(
-        toy, {AREA_FILE: FIXED}, {"NEW": "new\n", "docs/area.txt": "areas\n"},
-        {AREA_FILE: FIXED + CUBE},
-    )  # fmt: skip
-    put_series(toy, [one, two], (AREA_FILE, "NEW", "docs/area.txt"))
-    toy.put_patch("cube", patch=three, extra='depends_on = ["area"]', checks=one_check())
-    readme = toy.format_patch({"README": "mine\n"}, subject="Say more")
-    toy.put_patch("readme", patch=readme, files=("README",))
-    toy.put_queue(["area", "cube", "readme"])
-    git(toy.queue, "init", "-q")
+    put_three(toy)
     return toy
 
 

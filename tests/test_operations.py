@@ -12,22 +12,14 @@ from contribbot.queue.load import load_queue
 from contribbot.queue.transaction import OperationLog, transaction
 from tests.conftest import Program, dig
 from tests.lifetoy import snapshot
-from tests.test_refresh import AREA_FILE, CUBE, put_series, series
-from tests.toy import FIXED, Toy, git, one_check
+from tests.test_refresh import put_three
+from tests.toy import Toy, git
 
 
 @pytest.fixture
 def queue(toy: Toy) -> Toy:
-    """Put `area` of two commits and `cube` above it into a queue that is in git."""
-    one, two, three = series(
-        toy, {AREA_FILE: FIXED}, {"NEW": "new\n"}, {AREA_FILE: FIXED + CUBE}
-    )  # fmt: skip
-    put_series(toy, [one, two], (AREA_FILE, "NEW"))
-    toy.put_patch("cube", patch=three, extra='depends_on = ["area"]', checks=one_check())
-    readme = toy.format_patch({"README": "mine\n"}, subject="Say more")
-    toy.put_patch("readme", patch=readme, files=("README",))
-    toy.put_queue(["area", "cube", "readme"])
-    git(toy.queue, "init", "-q", "-b", "main")
+    """Commit a queue of three patches to git."""
+    put_three(toy)
     toy.put(".gitignore", ".contribbot/\n")
     git(toy.queue, "add", "-A")
     git(toy.queue, "commit", "-qm", "The queue")

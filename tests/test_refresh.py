@@ -326,6 +326,20 @@ def put_stack(toy: Toy) -> None:
     git(toy.queue, "init", "-q")
 
 
+def put_three(toy: Toy) -> None:
+    """Put `area` of two commits, `cube` above it, and `readme` beside them into a queue in git."""
+    one, two, three = series(
+        toy, {AREA_FILE: FIXED}, {"NEW": "new\n", "docs/area.txt": "areas\n"},
+        {AREA_FILE: FIXED + CUBE},
+    )  # fmt: skip
+    put_series(toy, [one, two], (AREA_FILE, "NEW", "docs/area.txt"))
+    toy.put_patch("cube", patch=three, extra='depends_on = ["area"]', checks=one_check())
+    readme = toy.format_patch({"README": "mine\n"}, subject="Say more")
+    toy.put_patch("readme", patch=readme, files=("README",))
+    toy.put_queue(["area", "cube", "readme"])
+    git(toy.queue, "init", "-q", "-b", "main")
+
+
 HALF = FIXED.replace("base * height / 2", "base * height * 0.5")
 
 
