@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contribbot.cli.command import PATCH, Reply, argument, command, open_patch, open_queue
@@ -12,15 +12,8 @@ from contribbot.github.auth import find_server
 from contribbot.model.base import Model
 from contribbot.model.evidence import Details, PatchReport, Statement, Verdict
 from contribbot.queue.load import Queue
-from contribbot.verify.evidence import (
-    Record,
-    State,
-    compare_with_remote,
-    missing,
-    read_records,
-    removed_records,
-    triton_releases,
-)
+from contribbot.verify import evidence
+from contribbot.verify.evidence import Record, State
 from contribbot.verify.verdict import too_noisy, verdict_rest
 
 
@@ -28,20 +21,35 @@ from contribbot.verify.verdict import too_noisy, verdict_rest
 def show(patch: str = PATCH) -> Reply:
     """Show the records of a patch: what was seen, where and when, and what is open."""
     queue, name = open_patch(patch)
-    listed = _listed(queue, read_records(queue, queue.evidence, name))
-    return Reply(listed, show_blocks(name, listed))
+    records = evidence.read_records(queue, queue.evidence, name)
+    blocks: list[Block] = []
+    for record in records:
+        blocks += [""] if blocks else []
+        blocks.append(StateText(f"{_file(queue, record)}: {record.state} ({record.why})"))
+        blocks += _details_blocks(record.details) if record.details else ()
+    none = f"{name}: no record; make one with `contribbot verify {name}`"
+    return Reply(_listed(queue, records), blocks or [none])
 
 
 @command("evidence check --json")
 def check() -> Reply:
     """Show which records are fresh, stale, tampered, removed or foreign; exit 1 unless all hold."""
     queue = open_queue()
-    local = read_records(queue, queue.evidence)
-    records = [compare_with_remote(queue, record) for record in local]
-    records += removed_records(queue, local)
+    local = evidence.read_records(queue, queue.evidence)
+    records = [evidence.compare_with_remote(queue, record) for record in local]
+    records += evidence.removed_records(queue, local)
     listed = _listed(queue, records)
+    rows = []
+    for record in records:
+        details, why = record.details, record.why
+        if record.state is State.FRESH and details and details.verdict is Verdict.INCOMPLETE:
+            rest = verdict_rest(PatchReport.of_record(details), where="there")
+            why = f"{why}; {rest.removeprefix(': ')}"
+        rows.append((StateText(record.state), f"{_file(queue, record)}: {why}"))
+    rows += [(StateText("missing"), f"{name}: no fresh record") for name in listed.missing]
     good = {record.state for record in records} <= {State.FRESH, State.RETIRED}
-    return Reply(listed, check_blocks(listed), 0 if good and not listed.missing else 1)
+    blocks = [Table(rows, ("state", "record"))] if rows else ["no records"]
+    return Reply(listed, blocks, 0 if good and not listed.missing else 1)
 
 
 @command("evidence report")
@@ -60,8 +68,7 @@ def report(
     states = [f"{number} {state}" for state, number in made.records.items() if number]
     where = f"{made.folder}/index.html: {count(len(made.pages), 'page')}"
     lines = [f"{where}; records: {', '.join(states) or 'none'}"]
-    lines += [f"  no fresh record: {name}" for name in made.missing]
-    return Reply(made, lines)
+    return Reply(made, [*lines, *(f"  no fresh record: {name}" for name in made.missing)])
 
 
 class RecordView(Model):
@@ -80,50 +87,33 @@ class RecordList(Model):
     missing: tuple[str, ...]
 
 
+def _file(queue: Queue, record: Record) -> str:
+    """Return a record's path in the queue; bytes that are not UTF-8 are escaped."""
+    inside = record.path.is_relative_to(queue.folder)
+    path = record.path.relative_to(queue.folder) if inside else record.path
+    return str(path).encode("utf-8", "backslashreplace").decode()
+
+
 def _listed(queue: Queue, records: Sequence[Record]) -> RecordList:
-    """Return the list of records, each with its path in the queue."""
-    views = []
-    for record in records:
-        path, folder = record.path, queue.folder
-        path = path.relative_to(folder) if path.is_relative_to(folder) else path
-        # Write bytes of a name that are not UTF-8 as escapes.
-        file, state = str(path).encode("utf-8", "backslashreplace").decode(), str(record.state)
-        views.append(RecordView(file=file, state=state, why=record.why, statement=record.statement))
-    return RecordList(records=tuple(views), missing=tuple(missing(queue, [*records])))
+    """Return records as the JSON document has them, with the patches without a fresh record."""
+    views = tuple(
+        RecordView(
+            file=_file(queue, record),
+            state=str(record.state),
+            why=record.why,
+            statement=record.statement,
+        )
+        for record in records
+    )
+    return RecordList(records=views, missing=tuple(evidence.missing(queue, [*records])))
 
 
-def check_blocks(listed: RecordList) -> list[Block]:
-    """Return a row for each record, and for each patch without a fresh record."""
-    rows = []
-    for record in listed.records:
-        details = record.statement.predicate.contribbot if record.statement else None
-        why = record.why
-        if record.state == State.FRESH and details and details.verdict is Verdict.INCOMPLETE:
-            rest = verdict_rest(PatchReport.of_record(details), where="there")
-            why = f"{why}; {rest.removeprefix(': ')}"
-        rows.append((StateText(record.state), f"{record.file}: {why}"))
-    rows += [(StateText("missing"), f"{name}: no fresh record") for name in listed.missing]
-    return [Table(rows, ("state", "record"))] if rows else ["no records"]
-
-
-def show_blocks(patch: str, listed: RecordList) -> list[Block]:
-    """Return the records of a patch in full."""
-    if not listed.records:
-        return [f"{patch}: no record; make one with `contribbot verify {patch}`"]
-    blocks: list[Block] = []
-    for record in listed.records:
-        blocks += [StateText(f"{record.file}: {record.state} ({record.why})")]
-        if record.statement is not None:
-            blocks += _details_blocks(record.statement.predicate.contribbot)
-        blocks += [""]
-    return blocks[:-1]
-
-
-def _details_blocks(details: Details) -> list[Block]:
+def _details_blocks(details: Details) -> Iterator[Block]:
+    """Yield a record's machine, versions, base and command, its outcomes, and its open targets."""
     machine, run, container = details.machine, details.run, details.container
     gpus = ", ".join(f"{gpu.name} ({gpu.target})" for gpu in machine.gpus) or "no GPU"
     # The kernels may be compiled with another release of Triton than the installed one.
-    releases = triton_releases(details.stages)
+    releases = evidence.triton_releases(details.stages)
     packages = machine.packages | ({"triton": releases} if releases else {})
     versions = ", ".join(f"{name} {version}" for name, version in packages.items())
     rows = [
@@ -140,11 +130,8 @@ def _details_blocks(details: Details) -> list[Block]:
     if container:
         flags = " ".join(container.flags) or "no flags"
         rows.append(("in", [f"{container.image}, as given to the job", f"with {flags}"]))
-    rows.append(("again", [details.command]))
+    yield pairs([*rows, ("again", [details.command])])
+    yield from outcome_blocks("", details.stages)
     noisy = {f"{result.stage}:{result.target}" for result in details.stages if too_noisy(result)}
-    open_targets = ((t, "too noisy to tell" if t in noisy else "not run") for t in details.open)
-    return [
-        pairs(rows),
-        *outcome_blocks("", details.stages),
-        *(f"  {words} on {target}" for target, words in open_targets),
-    ]
+    for target in details.open:
+        yield f"  {'too noisy to tell' if target in noisy else 'not run'} on {target}"

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Final
 
-from contribbot.cli.render import (
-    Block,
-    Code,
-    StateText,
-    Table,
-    conflict_blocks,
-    count,
-    indented,
-    near,
-)
+from contribbot.cli import render
+from contribbot.cli.render import Block, Code, StateText, Table, count, indented
 from contribbot.markdown import multiple, number, seconds, times
+from contribbot.model import record
 from contribbot.model.evidence import Outcome, PatchReport, StageResult, target_order
-from contribbot.model.record import (
-    ApplyDetails,
-    BenchDetails,
-    CaseVerdict,
-    CellRecord,
-    CompileDetails,
-    ListingRow,
-    MeasuredCase,
-    Numbers,
-    NumericsDetails,
-    NumericsRecord,
-    OutputRecord,
-    Ratio,
-)
 from contribbot.verify.pipeline import STAGES
 from contribbot.verify.verdict import unmet, verdict_line
 
@@ -46,8 +25,8 @@ def closing_blocks(
         blocks.append(verdict_line(report))
         if missing := unmet(report, required):
             blocks.append(f"  required, and not proved here: {', '.join(missing)}")
-        if record := records.get(report.patch):
-            blocks.append(Code(f"  record: {near(record)}"))
+        if path := records.get(report.patch):
+            blocks.append(Code(f"  record: {render.near(path)}"))
     return blocks
 
 
@@ -94,14 +73,9 @@ def _row(rows: Sequence[StageResult]) -> tuple[str, ...]:
         named = first.target in text
         text = text.replace(first.target, listed) if named else f"{text} ({listed})"
     text = f"{labels}: {text}" if labels else text
-    return first.stage, target, StateText(first.outcome), _time_of(rows), text
-
-
-def _time_of(rows: Sequence[StageResult]) -> str:
-    seconds = sum(row.seconds for row in rows)
-    if all(row.cached for row in rows):
-        return "cached"
-    return f"{seconds:.1f} s" if seconds else ""
+    spent = sum(row.seconds for row in rows)
+    time = "cached" if all(row.cached for row in rows) else f"{spent:.1f} s" if spent else ""
+    return first.stage, target, StateText(first.outcome), time, text
 
 
 _HEAD: Final = (
@@ -116,16 +90,15 @@ _HEAD: Final = (
 )
 
 
-def bench_blocks(bench: BenchDetails) -> list[Block]:
+def bench_blocks(bench: record.BenchDetails) -> list[Block]:
     """Return a table of measured cases (a speed above 1: faster), and lines on failed cases."""
     rows = [*map(_bench_row, bench.measured)]
-    used = [any(column) for column in zip(*rows, strict=True)]
-    table = [[*itertools.compress(row, used)] for row in (_HEAD, *rows)]
-    others = (case for case in bench.cases if case.verdict is not CaseVerdict.PASSED)
-    return [*([Table(table)] if rows else []), *(f"{case.case}: {case.text}" for case in others)]
+    table = [Table(rows, _HEAD, headed=True)] if rows else []
+    others = (case for case in bench.cases if case.verdict is not record.CaseVerdict.PASSED)
+    return [*table, *(f"{case.case}: {case.text}" for case in others)]
 
 
-def _bench_row(case: MeasuredCase) -> tuple[str, ...]:
+def _bench_row(case: record.MeasuredCase) -> tuple[str, ...]:
     base, patched = case.base, case.patched
     memory = moved = computed = called = ""
     if case.called_ratio is not None:
@@ -141,7 +114,7 @@ def _bench_row(case: MeasuredCase) -> tuple[str, ...]:
     return (case.case, *speeds, called, moved, computed, memory)
 
 
-def _speed(ratio: Ratio) -> str:
+def _speed(ratio: record.Ratio) -> str:
     noise = ", noise" if ratio.noise else ""
     return f"{ratio.median:.3f} ({ratio.low:.3f}-{ratio.high:.3f}{noise})"
 
@@ -165,7 +138,7 @@ _SHOWN: Final = {
 def listing_blocks(result: StageResult) -> list[Block]:
     """Return how the kernels of a compile changed from base to patched tree, worst first."""
     details = result.details
-    if not isinstance(details, CompileDetails) or not details.table.rows:
+    if not isinstance(details, record.CompileDetails) or not details.table.rows:
         return []
     rows, left_out = details.table.rows, details.table.left_out
     changed = [row for row in rows if row.changed]
@@ -177,10 +150,10 @@ def listing_blocks(result: StageResult) -> list[Block]:
     if shown := changed[:_ROWS]:
         cells = [[_cell(row, column) for column in _SHOWN] for row in shown]
         moved = [any("->" in cell for cell in column) for column in zip(*cells, strict=True)]
-        used = [True, *(moved if any(moved) else [True] * len(_SHOWN))]
-        head = ["", *_SHOWN.values()]
-        table = [head, *([_title(row), *cells[at]] for at, row in enumerate(shown))]
-        blocks.append(Table([[*itertools.compress(row, used)] for row in table], indent=2))
+        used = moved if any(moved) else [True] * len(_SHOWN)
+        table = [(_title(row), *compress(own, used)) for row, own in zip(shown, cells, strict=True)]
+        head = ("", *compress(_SHOWN.values(), used))
+        blocks.append(Table(table, head, indent=2, headed=True))
     more = sum(row.kernels for row in changed[_ROWS:]) + left_out.changed
     digests = (("base", details.base.log_sha256), ("patched", details.patched.log_sha256))
     logs = [f"{side} {digest[:16]}.log" for side, digest in digests if digest]
@@ -188,13 +161,13 @@ def listing_blocks(result: StageResult) -> list[Block]:
     return [*blocks, *([f"listings in .contribbot/logs: {', '.join(logs)}"] if logs else [])]
 
 
-def _kind(row: ListingRow) -> str:
+def _kind(row: record.ListingRow) -> str:
     if row.base is None or row.patched is None:
         return "new" if row.base is None else "gone"
     return "changed" if row.changed else _SAME
 
 
-def _title(row: ListingRow) -> str:
+def _title(row: record.ListingRow) -> str:
     """Return a kernel's name, cut in the middle, and the number of kernels with equal numbers."""
     name = row.title.replace("(anonymous namespace)::", "").replace("c10::", "")
     if len(name) > _NAME:
@@ -204,22 +177,17 @@ def _title(row: ListingRow) -> str:
     return f"{name}{f' x{row.kernels}' if row.kernels > 1 else ''}{kind}"
 
 
-def _cell(row: ListingRow, column: str) -> str:
-    before, after = _value(row.base, column), _value(row.patched, column)
-    return f"{before} -> {after}" if before and after and before != after else after or before
-
-
-def _value(numbers: Numbers | None, column: str) -> str:
-    if numbers is None:
-        return ""
-    value: int | None = getattr(numbers, column)
-    return f"{value:,}" if value is not None else "?"
+def _cell(row: record.ListingRow, column: str) -> str:
+    """Return a number of a kernel before and after; `?`: the compiler does not tell the number."""
+    counts: list[int | None] = [getattr(each, column) for each in (row.base, row.patched) if each]
+    texts = dict.fromkeys("?" if count is None else f"{count:,}" for count in counts)
+    return " -> ".join(texts)
 
 
 _MOST: Final = 3
 
 
-def worst_blocks(numerics: NumericsRecord) -> list[Block]:
+def worst_blocks(numerics: record.NumericsRecord) -> list[Block]:
     """Return the worst results of the base and of the patched tree."""
     blocks: list[Block] = []
     sides = (("patched tree", numerics.cells.patched), ("base", numerics.cells.base))
@@ -232,7 +200,7 @@ def worst_blocks(numerics: NumericsRecord) -> list[Block]:
     return blocks
 
 
-def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
+def _numerics_row(cell: record.CellRecord, output: record.OutputRecord) -> str:
     where = f"{cell.cell} seed {output.worst_seed}: {output.name}: "
     if output.complaint and not output.elements:
         return where + output.complaint
@@ -252,12 +220,12 @@ def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
 def detail_blocks(result: StageResult) -> list[Block]:
     """Return the details of an outcome: conflicts, bench cases, worst numbers or listings."""
     match result.details:
-        case ApplyDetails(conflicts=conflicts):
-            return [*conflict_blocks(each for each in conflicts if each.hunk)]
-        case BenchDetails() as bench:
+        case record.ApplyDetails(conflicts=conflicts):
+            return [*render.conflict_blocks(each for each in conflicts if each.hunk)]
+        case record.BenchDetails() as bench:
             return bench_blocks(bench)
-        case NumericsDetails(numerics=numerics) if result.outcome is Outcome.FAILED:
+        case record.NumericsDetails(numerics=numerics) if result.outcome is Outcome.FAILED:
             return worst_blocks(numerics)
-        case CompileDetails():
+        case record.CompileDetails():
             return listing_blocks(result)
     return []

@@ -48,13 +48,14 @@ class StateText(str):
 class Table:
     """Rows in columns; a terminal shows the head, and folds or cuts (`cut`) the last column.
 
-    A pipe gets each row whole, on one line, and no head. An empty column is left out.
+    A pipe gets each row whole, on one line, and the head if `headed`. Empty columns are left out.
     """
 
     rows: Sequence[Sequence[str]]
     head: Sequence[str] = ()
     indent: int = 0
     cut: bool = False
+    headed: bool = False
 
 
 #: A sentence (or `Code`, or `StateText`), or a table.
@@ -135,7 +136,8 @@ def _filled(table: Table) -> Table:
 
 
 def _piped(table: Table) -> Iterator[str]:
-    rows = [[clean(cell) for cell in row] for row in table.rows]
+    head = [table.head] if table.headed else []
+    rows = [[clean(cell) for cell in row] for row in (*head, *table.rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (" " * _GAP).join(map(str.ljust, row, widths))
