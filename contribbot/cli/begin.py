@@ -125,9 +125,7 @@ def new(
         "", "TEXT", "The title of its pull request.", default="the first commit's subject"
     ),
     pin: str | None = cli.PIN,
-    depends_on: list[str] | None = cli.option(
-        None, "PATCH", "A patch below it; may be repeated.", complete=cli.patch_names
-    ),
+    depends_on: list[str] | None = cli.option(None, "PATCH", "A patch below it; may be repeated."),
     issue: str = cli.option("", "N", _ISSUE),
     from_finding: str = cli.option("", "DIR#N", _FINDING),
 ) -> cli.Reply:

@@ -9,14 +9,15 @@ import json
 import logging
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import typer
 
-from contribbot.cli.refusal import Document, current_settings, echo, explain
+from contribbot.cli.refusal import current_settings, echo, explain
 from contribbot.cli.render import Block, is_watched, lines_of, width
 from contribbot.errors import ExitCode, UsageError
 from contribbot.queue.history import past_name
@@ -31,7 +32,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 #: The value of an argument that must be given, as typer declares it.
 _REQUIRED: Any = ...
-Complete = Callable[[str], list[str]]
 
 
 def flag(name: str, text: str) -> bool:
@@ -41,13 +41,7 @@ def flag(name: str, text: str) -> bool:
 
 
 def option(
-    value: T,
-    metavar: str,
-    text: str,
-    *names: str,
-    default: str = "",
-    least: int | None = None,
-    complete: Complete | None = None,
+    value: T, metavar: str, text: str, *names: str, default: str = "", least: int | None = None
 ) -> T:
     """Declare an option with a value; `default`: the default in words, for the help."""
     declared: T = typer.Option(
@@ -57,19 +51,13 @@ def option(
         help=text,
         min=least,
         show_default=default or True,
-        autocompletion=complete,
+        autocompletion=patch_names if metavar == "PATCH" else None,
     )
     return declared
 
 
 def argument(
-    metavar: str,
-    text: str,
-    value: T = _REQUIRED,
-    *,
-    default: str = "",
-    least: int | None = None,
-    complete: Complete | None = None,
+    metavar: str, text: str, value: T = _REQUIRED, *, default: str = "", least: int | None = None
 ) -> T:
     """Declare an argument; `default`: the default in words, for the help."""
     declared: T = typer.Argument(
@@ -78,7 +66,7 @@ def argument(
         help=text,
         min=least,
         show_default=default or False,
-        autocompletion=complete,
+        autocompletion=patch_names if metavar == "PATCH" else None,
     )
     return declared
 
@@ -95,12 +83,10 @@ def patch_names(begin: str) -> list[str]:
 
 #: Arguments and options of several commands, with the same words in each command's help.
 _PATCH, _PATCHES = "Name of a patch, or its folder.", "Names of patches, or their folders."
-PATCH: Final[str] = argument("PATCH", _PATCH, complete=patch_names)
-MAYBE_PATCH: Final[str | None] = argument("PATCH", _PATCH, None, complete=patch_names)
-PATCHES: Final[list[str] | None] = argument(
-    "PATCH", _PATCHES, None, default="all", complete=patch_names
-)
-SOME_PATCHES: Final[list[str] | None] = argument("PATCH", _PATCHES, None, complete=patch_names)
+PATCH: Final[str] = argument("PATCH", _PATCH)
+MAYBE_PATCH: Final[str | None] = argument("PATCH", _PATCH, None)
+PATCHES: Final[list[str] | None] = argument("PATCH", _PATCHES, None, default="all")
+SOME_PATCHES: Final[list[str] | None] = argument("PATCH", _PATCHES, None)
 NAME: Final[str] = argument("NAME", "The new patch's name: a-z, 0-9, . _ -")
 PIN: Final[str | None] = option(
     None, "PIN", "The upstream or the tag of a pin.", default="the only pin"
@@ -138,13 +124,13 @@ def command(example: str) -> Callable[[Callable[P, Reply | int | None]], Callabl
             settings = current_settings()
             if settings.debug:
                 logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s")
-            Document.printed = False
             try:
                 reply = function(*args, **kwargs)
                 if isinstance(reply, Reply):
                     reply = reply.print(as_json=settings.as_json)
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the one handler
-                reply = explain(error, debug=settings.debug, as_json=settings.as_json)
+                as_json = settings.as_json and not settings.printed
+                reply = explain(error, debug=settings.debug, as_json=as_json)
             raise typer.Exit(reply or ExitCode.OK)
 
         about = inspect.cleandoc(function.__doc__ or "")
@@ -205,14 +191,11 @@ def name_of(patch: str) -> str:
     return Path(patch).name
 
 
-@contextlib.contextmanager
-def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> Iterator[Lines]:
-    """Yield a printer of outcomes by patch, which also shows running work on a terminal."""
+def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> AbstractContextManager[Lines]:
+    """Return a printer of outcomes by patch, which also shows running work on a terminal."""
     from contribbot.cli.live import Lines  # noqa: PLC0415  rich is for what runs
 
-    lines = Lines(order, stderr=stderr)
-    with lines.shown():
-        yield lines
+    return Lines(order, stderr=stderr).shown()
 
 
 def print_lines(blocks: Iterable[Block], *, stderr: bool = False) -> None:
@@ -224,5 +207,5 @@ def print_lines(blocks: Iterable[Block], *, stderr: bool = False) -> None:
 
 def print_json(model: BaseModel) -> None:
     """Print a model as JSON, the only document on standard output."""
-    Document.printed = True
+    current_settings().printed = True
     echo(json.dumps(model.model_dump(mode="json", by_alias=True), indent=2).encode())

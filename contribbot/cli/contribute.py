@@ -18,36 +18,12 @@ from contribbot.cli import command as cli
 from contribbot.cli.refusal import current_settings, echo
 from contribbot.cli.render import Block, StateText, Table, clean, count, lines_of, pairs
 from contribbot.contribute import attest as attesting
+from contribbot.contribute import body as texts
+from contribbot.contribute import model
+from contribbot.contribute import open_pr as opening
 from contribbot.contribute.attest import Shown
-from contribbot.contribute.body import (
-    OVERVIEW_WORDS,
-    VISIBLE_WORDS,
-    WORDS,
-    make_body,
-    make_comment,
-)
 from contribbot.contribute.follow import follow as look
 from contribbot.contribute.gate import judge, read_option, set_different
-from contribbot.contribute.model import (
-    Body,
-    Candidate,
-    Comment,
-    Followed,
-    FollowReport,
-    Gate,
-    Question,
-    Row,
-    RowState,
-    TargetCi,
-)
-from contribbot.contribute.open_pr import (
-    Opened,
-    OpenOptions,
-    Preview,
-    PreviewCommit,
-    open_all,
-    preview_all,
-)
 from contribbot.contribute.retire import retire as take_out
 from contribbot.errors import ExitCode, GitHubError, UsageError, first_of
 from contribbot.markdown import shortened
@@ -67,7 +43,6 @@ _MERGES: Final = {
     "no": "conflicts with",
     "not known": "GitHub has not said whether it merges with",
 }
-
 _OPENED: Final = (
     "in [contribution], `tests` name the upstream's files, `records` where your queue is"
 )
@@ -93,34 +68,30 @@ def body(
     if (theirs := queue.specs[name].theirs) and not comment:
         hint = f"say there what was run: contribbot body {name} --comment"
         raise UsageError(f"{name}: it is {theirs}, somebody else's", hint=hint)
-    text: Body | Comment
+    text: model.Body | model.Comment
     if not comment:
-        text = make_body(queue, name)
+        text = texts.make_body(queue, name)
     elif offline or not theirs:
-        text = make_comment(queue, name)
+        text = texts.make_comment(queue, name)
     else:
         with _connect() as github:
-            text = make_comment(queue, name, github)
+            text = texts.make_comment(queue, name, github)
     if current_settings().as_json:
         cli.print_json(text)
     else:
         echo(text.text.removesuffix("\n"))
-    if isinstance(text, Body):
-        cli.print_lines(note_lines(text), stderr=True)
-
-
-def note_lines(text: Body) -> list[str]:
-    """Return the length of the text, the prose still to write, and the targets that did not run."""
-    seen = f"{text.visible_words} of {VISIBLE_WORDS} seen at once"
-    overview = f"{text.overview_words} of {OVERVIEW_WORDS} in the overview"
+    if isinstance(text, model.Comment):
+        return
+    seen = f"{text.visible_words} of {texts.VISIBLE_WORDS} seen at once"
+    overview = f"{text.overview_words} of {texts.OVERVIEW_WORDS} in the overview"
     shut = ", ".join(text.closed)
     lines = [
-        f"{text.words} of {WORDS} words, {seen}, {overview}; template {text.template}",
+        f"{text.words} of {texts.WORDS} words, {seen}, {overview}; template {text.template}",
         *(f"still to write: {want.words}" for want in text.wants),
         f"not run: {', '.join(text.not_run)}" if text.not_run else "",
         f"not in the text, as no reader could open it: {shut}; {_OPENED}" if shut else "",
     ]
-    return [f"{text.patch}: {line}" for line in lines if line]
+    cli.print_lines([f"{name}: {line}" for line in lines if line], stderr=True)
 
 
 @cli.command("gate rmsnorm --offline")
@@ -141,7 +112,7 @@ def gate(
     return cli.Reply(rows, gate_blocks(rows), _exit_code(rows))
 
 
-def _judged(queue: Queue, name: str, *, offline: bool = False) -> Gate:
+def _judged(queue: Queue, name: str, *, offline: bool = False) -> model.Gate:
     """Judge a patch by the gate; judge the local rules even if GitHub cannot be reached."""
     with contextlib.ExitStack() as stack:
         github: GitHub | GitHubError | None = None
@@ -153,13 +124,13 @@ def _judged(queue: Queue, name: str, *, offline: bool = False) -> Gate:
         return judge(queue, name, github)
 
 
-def _exit_code(gate: Gate) -> int:
+def _exit_code(gate: model.Gate) -> int:
     """Return 1 where a rule is broken, 3 where GitHub had no answer, else 0."""
-    unknown = ExitCode.MACHINE if gate.of(RowState.UNKNOWN) else ExitCode.OK
-    return ExitCode.NO if gate.of(RowState.FAILED) else unknown
+    unknown = ExitCode.MACHINE if gate.of(model.RowState.UNKNOWN) else ExitCode.OK
+    return ExitCode.NO if gate.of(model.RowState.FAILED) else unknown
 
 
-def gate_blocks(gate: Gate, *, everything: bool = False) -> list[Block]:
+def gate_blocks(gate: model.Gate, *, everything: bool = False) -> list[Block]:
     """Return a row for each rule, with the next step where one is needed; then the candidates."""
     most = len(gate.candidates) if everything else _SHOWN
     blocks: list[Block] = [rule_table(gate.rows)]
@@ -174,23 +145,23 @@ def gate_blocks(gate: Gate, *, everything: bool = False) -> list[Block]:
     return [*blocks, "", f"{gate.patch}: {counts(gate)}{when}"]
 
 
-def rule_table(rules: Sequence[Row], indent: int = 0) -> Table:
+def rule_table(rules: Sequence[model.Row], indent: int = 0) -> Table:
     """Return a table of rules; under a rule that did not pass, the next step."""
     rows: list[tuple[str, ...]] = []
     for row in rules:
         rows.append((row.rule, StateText(row.state), row.seen))
-        if row.next and row.state is not RowState.PASSED:
+        if row.next and row.state is not model.RowState.PASSED:
             rows.append(("", "", f"-> {row.next}"))
     return Table(rows, ("rule", "state", "observed"), indent)
 
 
-def counts(gate: Gate) -> str:
+def counts(gate: model.Gate) -> str:
     """Return the numbers of rules by state, such as `9 passed, 1 failed`."""
-    rows = [(len(gate.of(state)), state) for state in RowState]
+    rows = [(len(gate.of(state)), state) for state in model.RowState]
     return ", ".join(f"{number} {state}" for number, state in rows if number)
 
 
-def candidate_lines(candidate: Candidate) -> Iterator[str]:
+def candidate_lines(candidate: model.Candidate) -> Iterator[str]:
     """Yield the lines of a pull request that may be the same work."""
     title = shortened(candidate.title, _TITLE)
     yield f"  {candidate.reference} ({candidate.state}, {candidate.author}): {title}"
@@ -234,7 +205,7 @@ def _refuse_programs() -> None:
 
 
 @cli.command("attest rmsnorm")
-def attest(patch: str = cli.PATCH) -> int:
+def attest(patch: str = cli.PATCH) -> cli.Reply | None:
     """Show a person the diff, the text and the gate, and write down that they stand for it."""
     if current_settings().as_json:
         hint = "contribbot open-pr NAME --dry-run --json says whether it is attested"
@@ -248,16 +219,15 @@ def attest(patch: str = cli.PATCH) -> int:
     queue = attesting.introduce(queue, name, person, _asker(2))
     gate = _judged(queue, name)
     if gate.blocking:
-        cli.print_lines(gate_blocks(gate))
         rows = ", ".join(f"{row.rule} ({row.state})" for row in gate.blocking)
-        cli.print_lines([f"{name}: nothing to attest yet; first: {rows}"], stderr=True)
-        return _exit_code(gate) or ExitCode.NO
+        first = f"{name}: nothing to attest yet; first: {rows}"
+        return cli.Reply(gate, gate_blocks(gate), _exit_code(gate) or ExitCode.NO, [first])
     shown = attesting.prepare(queue, name, gate)
     _print([*shown_lines(shown)])
     answers = attesting.ask_all(shown.questions, _asker(len(shown.questions)))
     path = attesting.conclude(queue, shown, answers, person)
     cli.print_lines([f"{name}: attested by {person.name} <{person.email}>: {path}"])
-    return ExitCode.OK
+    return None
 
 
 def patch_lines(patch: Patch) -> Iterator[str]:
@@ -290,11 +260,11 @@ def _heading(text: str) -> tuple[str, str, str]:
     return "", f"==== {visible(text)} ====", ""
 
 
-def _asker(total: int) -> Callable[[Question], str | None]:
-    """Return a function that asks a question and numbers it, from `[1/total]` on."""
+def _asker(total: int) -> Callable[[model.Question], str | None]:
+    """Return a function that asks a question under the next number, from `[1/total]` on."""
     numbers = itertools.count(1)
 
-    def ask(question: Question) -> str | None:
+    def ask(question: model.Question) -> str | None:
         how = "yes, or anything else to end" if question.answer == "yes" else "in your own words"
         return ask_line(f"[{next(numbers)}/{total}] {clean(question.text)} ({how}) ")
 
@@ -339,7 +309,7 @@ def retire(
 
 @cli.command("open-pr rmsnorm --dry-run")
 def open_pr(
-    patches: list[str] = cli.argument("PATCH", "Names of patches.", complete=cli.patch_names),
+    patches: list[str] = cli.argument("PATCH", "Names of patches."),
     ready: bool = cli.flag("--ready", "For review, and no draft; marks a draft ready."),
     handoff: bool = cli.flag(
         "--handoff", "Only push the branch, and print the page that opens the pull request."
@@ -358,22 +328,22 @@ def open_pr(
             hint="give one of them; the page asks whether it is a draft",
         )
     queue, names = cli.open_patches(patches)
-    options = OpenOptions(ready=ready, handoff=handoff, up_to_date=up_to_date)
+    options = opening.OpenOptions(ready=ready, handoff=handoff, up_to_date=up_to_date)
     if dry_run:
-        previews = preview_all(queue, names, options)
+        previews = opening.preview_all(queue, names, options)
         refused = any(row.what == "superseded" for each in previews for row in each.missing)
         document = OpeningView(dry_run=True, previews=previews)
         lines: list[Block] = [line for each in previews for line in (*_preview(each), "")]
         last = "GitHub was not asked; nothing was written, and nothing was sent"
         return cli.Reply(document, [*lines, last], int(refused))
-    as_json, done = current_settings().as_json, list[Opened]()
+    as_json, done = current_settings().as_json, list[opening.Opened]()
     with _connect() as github, cli.live_lines() as live:
         try:
-            for opened in open_all(queue, names, github, options, progress=live.download()):
+            for opened in opening.open_all(queue, names, github, options, progress=live.download()):
                 done.append(opened)
                 if not as_json:
                     cli.print_lines(opened_lines(opened))
-                rows = judge(queue, opened.patch, None).of(RowState.PERSON)
+                rows = judge(queue, opened.patch, None).of(model.RowState.PERSON)
                 notes = [f"{opened.patch}: for you: {row.rule}: {row.seen}" for row in rows]
                 cli.print_lines(notes, stderr=True)
         finally:
@@ -386,78 +356,72 @@ class OpeningView(Model):
     """The document of `open-pr --json`."""
 
     dry_run: bool
-    patches: tuple[Opened, ...] = ()
+    patches: tuple[opening.Opened, ...] = ()
     #: The previews of a dry run, for which `patches` is empty.
-    previews: tuple[Preview, ...] = ()
+    previews: tuple[opening.Preview, ...] = ()
 
 
-def opened_lines(opened: Opened) -> list[str]:
+def opened_lines(opened: opening.Opened) -> list[str]:
     """Return the lines that tell what open-pr did for a patch."""
-    base = f"{opened.upstream}@{opened.base_branch} {opened.base[:_SHORT]}"
-    at = f"on {base}, at {opened.head[:_SHORT]}"
+    at = f"on {opened.upstream}@{opened.base_branch} {opened.base[:_SHORT]}"
     branch = f"{opened.fork}:{opened.branch} {opened.branch_was}"
-    lines = [
-        f"{opened.patch}: branch {branch}, {at}",
-        *(f"  {commit.id[:_SHORT]} {commit.subject}" for commit in opened.commits),
-        f"  {_pull(opened)}",
-    ]
-    if opened.body_file:
-        lines.append(f"  the body is too long for that address: paste it from {opened.body_file}")
-    if opened.waits_for:
-        lines.append(f"  it waits for {', '.join(opened.waits_for)}")
-    lines += [f"  note: {note}" for note in opened.notes]
-    return lines
-
-
-def _pull(opened: Opened) -> str:
     kind = "draft pull request" if opened.state == "draft" else "pull request"
     done: str = opened.pull_request_was
-    if done == "handed off":
-        return f"no pull request yet: open it on {opened.url}"
     done = "keeps the text that a person gave it" if done == "edited" else done
-    return f"{kind} {opened.pull_request} {done}: {opened.url}"
+    pull = f"{kind} {opened.pull_request} {done}: {opened.url}"
+    if done == "handed off":
+        pull = f"no pull request yet: open it on {opened.url}"
+    too_long = "the body is too long for that address: paste it from"
+    return [
+        f"{opened.patch}: branch {branch}, {at}, at {opened.head[:_SHORT]}",
+        *(f"  {commit.id[:_SHORT]} {commit.subject}" for commit in opened.commits),
+        f"  {pull}",
+        *([f"  {too_long} {opened.body_file}"] if opened.body_file else []),
+        *([f"  it waits for {', '.join(opened.waits_for)}"] if opened.waits_for else []),
+        *(f"  note: {note}" for note in opened.notes),
+    ]
 
 
-def _preview(now: Preview) -> Iterator[Block]:
-    kind = {
-        "draft": "a draft pull request",
-        "open": "a pull request, ready for review",
-        "to be opened": "a branch; you open its pull request in the browser",
-    }[now.state]
+_KINDS: Final = {
+    "draft": "a draft pull request",
+    "open": "a pull request, ready for review",
+    "to be opened": "a branch; you open its pull request in the browser",
+}
+
+
+def _preview(now: opening.Preview) -> Iterator[Block]:
+    """Yield what open-pr would send for a patch, the gate's local rules, and what is missing."""
+    kind = _KINDS[now.state]
     known = f"{now.pull_request} brought up to date, {kind}"
     fork = f"{now.fork}, your fork" if now.fork else "your fork"
     carried = "open-pr carries what is new onto the newest commit of that branch"
     refused = next((row.why for row in now.missing if row.what == "superseded"), "")
     size = f"{now.body.characters:,} characters: " if now.body else ""
-    text = f"{size}contribbot body {now.patch}" if size else "cannot be made yet"
+    commits: list[str] = []
+    for commit in now.commits:
+        below = f" (of {commit.patch}, below it)" if commit.patch != now.patch else ""
+        commits += [f"{commit.subject}{below}", *(f"  {path}" for path in commit.files)]
     sent = f"{refused}; open-pr refuses it" if refused else "what open-pr would send"
     yield f"{now.patch}: {sent}"
-    yield pairs(
-        (
-            ("what", [known if now.pull_request else kind]),
-            ("to", [f"{now.upstream}, its default branch"]),
-            ("from", [f"{now.branch}, a branch of {fork}"]),
-            ("title", [now.title]),
-            ("commits", [row for commit in now.commits for row in _commit(commit, now)]),
-            ("", [f"made on {now.pin}; {carried}"]),
-            ("text", [text]),
-        )
-    )
+    facts = {
+        "what": [known if now.pull_request else kind],
+        "to": [f"{now.upstream}, its default branch"],
+        "from": [f"{now.branch}, a branch of {fork}"],
+        "title": [now.title],
+        "commits": commits,
+        "": [f"made on {now.pin}; {carried}"],
+        "text": [f"{size}contribbot body {now.patch}" if size else "cannot be made yet"],
+    }
+    yield pairs(facts.items())
     yield from ("", f"the upstream's rules, without GitHub: {counts(now.gate)}")
     listed = {missing.what for missing in now.missing}
-    rows = [row for row in now.gate.of(RowState.PERSON) if row.rule not in listed]
+    rows = [row for row in now.gate.of(model.RowState.PERSON) if row.rule not in listed]
     yield from [rule_table(rows, indent=2)] if rows else ()
     yield from ("", "missing, or not known without GitHub:")
-    steps = [
-        [missing.why, *([f"-> {missing.next}"] if missing.next else ())] for missing in now.missing
-    ]
-    yield pairs(zip((missing.what for missing in now.missing), steps, strict=True))
-
-
-def _commit(commit: PreviewCommit, now: Preview) -> Iterator[str]:
-    below = f" (of {commit.patch}, below it)" if commit.patch != now.patch else ""
-    yield f"{commit.subject}{below}"
-    yield from (f"  {path}" for path in commit.files)
+    yield pairs(
+        (missing.what, [missing.why, *([f"-> {missing.next}"] if missing.next else ())])
+        for missing in now.missing
+    )
 
 
 @cli.command("follow")
@@ -472,40 +436,40 @@ def follow() -> int:
     return code
 
 
-def follow_lines(report: FollowReport) -> list[str]:
+def follow_lines(report: model.FollowReport) -> list[str]:
     """Return the lines on the state of each contribution."""
     lines = [line for followed in report.contributions for line in _followed(followed)]
-    if report.without:
-        lines.append(f"nothing on GitHub yet: {', '.join(report.without)}")
-    if not lines:
-        lines.append("nothing to follow: no pull request of this queue is open")
-    return lines
+    lines += [f"nothing on GitHub yet: {', '.join(report.without)}"] if report.without else []
+    return lines or ["nothing to follow: no pull request of this queue is open"]
 
 
-def _followed(now: Followed) -> Iterator[str]:
+def _followed(now: model.Followed) -> Iterator[str]:
+    """Yield the lines of a contribution: state, CI, reviews, new remarks, next steps."""
     change = f" (was {now.change})" if now.change else ""
     title = f"  {now.title}" if now.title else ""
     yield f"{now.patch}: {now.reference or now.repository} {now.state}{change}{title}"
     if now.error:
         yield f"  could not be looked at: {now.error}"
     yield from (f"  {row}" for row in (now.url, now.why) if row)
-    if now.state in {"draft", "open"}:
-        yield f"  {_MERGES[now.mergeable]} {now.base}{_behind(now)}"
+    is_open = now.state in {"draft", "open"}
+    if is_open:
+        behind = (
+            f"{count(now.behind or 0, 'commit')} behind it" if now.behind else "up to date with it"
+        )
+        yield f"  {_MERGES[now.mergeable]} {now.base}{'' if now.behind is None else f'; {behind}'}"
     if now.unread:
         yield f"  not read: {now.unread}"
-    elif now.state in {"draft", "open"}:
+    elif is_open:
         yield f"  CI: {'; '.join(map(_ci, now.jobs)) if now.jobs else 'no jobs have started'}"
-        if now.start:
-            yield f"  CI is started so: {now.start}"
+        yield from [f"  CI is started so: {now.start}"] if now.start else ()
         by = f" by {', '.join(now.by)}" if now.by else ""
         verdict = "not reviewed yet" if now.decision == "none" else f"{now.decision}{by}"
         threads = now.threads
         counted = f"{threads.open} open, {threads.answered} answered, {threads.resolved} resolved"
         yield f"  {verdict}; threads: {counted}"
     for remark in now.new:
-        marks = f" {remark.place}" * bool(remark.place) + f" ({remark.verdict})" * bool(
-            remark.verdict
-        )
+        marks = f" {remark.place}" * bool(remark.place)
+        marks += f" ({remark.verdict})" * bool(remark.verdict)
         text = f": {' '.join(remark.text.split())}".removesuffix(": ")
         word = "changed" if remark.changed else "new"
         yield f"  {word}: {remark.at:%Y-%m-%d %H:%M} {remark.author}{marks}{text}"
@@ -514,14 +478,8 @@ def _followed(now: Followed) -> Iterator[str]:
     yield from (f"  next, {step.who}: {step.what}" for step in now.next)
 
 
-def _behind(now: Followed) -> str:
-    if now.behind is None:
-        return ""
-    behind = f"{count(now.behind, 'commit')} behind it"
-    return f"; {behind if now.behind else 'up to date with it'}"
-
-
-def _ci(ci: TargetCi) -> str:
+def _ci(ci: model.TargetCi) -> str:
+    """Return the state of a target's jobs in words."""
     jobs = count(ci.jobs, "job")
     total = f" ({jobs})" if ci.jobs else ""
     more = f", {ci.running} running" if ci.running and ci.state != "running" else ""

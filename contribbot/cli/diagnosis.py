@@ -10,19 +10,10 @@ from typing import Final
 from rich.filesize import decimal
 
 from contribbot import process
+from contribbot.cli import render
 from contribbot.cli.command import Reply, argument, command, open_queue, option
 from contribbot.cli.refusal import current_settings
-from contribbot.cli.render import (
-    Block,
-    Code,
-    StateText,
-    Table,
-    count,
-    lines_of,
-    near,
-    pairs,
-    summary_of,
-)
+from contribbot.cli.render import Block, Code, StateText, Table, count, lines_of, near, pairs
 from contribbot.errors import MachineError, UsageError
 from contribbot.fallback.watch import AuditRow, FallbackReport, exit_code, watch
 from contribbot.machine import gpus
@@ -90,7 +81,7 @@ def _patch_row(patch: PatchStages) -> tuple[str, ...]:
         target = unit.target if unit.stage in RAN else f"{unit.stage}:{unit.target}"
         missing = (lack.what.partition(";")[0] for lack in unit.lacks)
         lacks.setdefault(target.removesuffix(":any"), {}).update(dict.fromkeys(missing))
-    here = summary_of(target for target, missing in lacks.items() if not missing)
+    here = render.summary_of(target for target, missing in lacks.items() if not missing)
     others = {", ".join(missing): None for missing in lacks.values() if missing}
     return patch.patch, here or "-", StateText("; ".join(others))
 

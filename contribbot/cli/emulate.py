@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from contribbot.cli.command import Reply, argument, command, option, print_json, print_lines
+from contribbot import emulate as emulator
+from contribbot.cli.command import Reply, argument, command, option
 from contribbot.cli.refusal import current_settings, echo
 from contribbot.cli.render import Block, Table, count
-from contribbot.emulate import (
-    OUTCOMES,
-    TARGETS,
-    EmulationReport,
-    EmulatorError,
-    RequestError,
-    exit_code,
-    obstacles,
-    run,
-)
+from contribbot.emulate import EmulationReport
 from contribbot.errors import ExitCode, MachineError, UsageError
 from contribbot.report.site import sweep_page
-from contribbot.sweep import findings
-from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison, SweepFinding
-from contribbot.sweep.folder import (
-    bring_together,
-    read_header,
-    read_sweep,
-    run_sweep,
-    sweep_exit_code,
-    write_report,
-)
+from contribbot.sweep import findings, folder
+from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison
 
 #: The most causes of stopped tests to list for each target.
 _MOST: Final = 10
@@ -57,7 +39,7 @@ def emulate(
         None, "DIR", "With --report: an earlier one, to compare it with."
     ),
     shard: str = option("1/1", "K/N", "With --report: the K-th of N shares of the test files."),
-) -> Reply | int:
+) -> Reply:
     """Run a Python program that uses Triton, such as its tests, on emulated AMD GPUs.
 
     Each kernel that it launches is compiled for the target by Triton's AMD back end, and its
@@ -67,69 +49,53 @@ def emulate(
     Behind pytest: --emulate-seconds N (120) is the limit of a test, and 0 none;
     --emulate-cases N takes at most N cases of each function.
     """
-    words, as_json = words or [], current_settings().as_json
+    words, quiet = words or [], current_settings().as_json
     targets = [*takewhile(lambda word: word.startswith("gfx"), words)]
+    program = words[len(targets) :]
     if not report and (compare or shard != "1/1"):
         raise UsageError(
             "--compare and --shard are for a sweep", hint="name its folder: --report DIR"
         )
-    earlier = read_sweep(compare) if compare else None
-    if report and not words:
-        return show_sweep(report, earlier)
-    if not words:
+    if not words and not report:
         raise UsageError("no target and no program are given", hint=_EXAMPLE)
-    if not targets:
-        raise UsageError(f"{words[0]} is no target: {', '.join(TARGETS)} are", hint=_EXAMPLE)
+    if words and not targets:
+        known = ", ".join(emulator.TARGETS)
+        raise UsageError(f"{words[0]} is no target: {known} are", hint=_EXAMPLE)
+    earlier = folder.read_sweep(compare) if compare else None
 
     def started(target: str) -> None:
         echo(f"emulate: {target}", stderr=True)
 
-    program = words[len(targets) :]
-    if report:
-        for folder in report[1:]:
-            read_header(folder)
-        with _refusals():
-            cut_off = run_sweep(
-                program, targets, report[0], shard=shard, quiet=as_json, started=started
-            )
-        shown = show_sweep(report, earlier)
-        return replace(shown, code=ExitCode.INTERRUPTED) if cut_off else shown
-    with _refusals():
-        found = run(program, targets, quiet=as_json, started=started)
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(report_lines(found), stderr=True)
-    return exit_code(found.targets)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn errors of the emulator into errors of contribbot."""
     try:
-        yield
-    except EmulatorError as error:
-        kind = UsageError if isinstance(error, RequestError) else MachineError
+        if not report:
+            found = emulator.run(program, targets, quiet=quiet, started=started)
+            lines = () if quiet else report_lines(found)
+            return Reply(found, (), emulator.exit_code(found.targets), lines)
+        for other in report[1:]:
+            folder.read_header(other)
+        cut_off = bool(words) and folder.run_sweep(
+            program, targets, report[0], shard=shard, quiet=quiet, started=started
+        )
+    except emulator.EmulatorError as error:
+        kind = UsageError if isinstance(error, emulator.RequestError) else MachineError
         raise kind(error.message, hint=error.hint) from error
-
-
-def show_sweep(folders: Sequence[Path], earlier: Sweep | None) -> Reply:
-    """Sum up a sweep, write the report's page, and return the summary as a reply."""
-    sweep = bring_together(folders)
+    sweep = folder.bring_together(report)
     comparison = findings.compare(earlier, sweep) if earlier else None
-    write_report(folders[0], sweep, sweep_page(sweep, comparison))
-    lines = sweep_lines(sweep, comparison, folders[0])
-    return Reply(comparison or sweep, lines, sweep_exit_code(sweep))
+    folder.write_report(report[0], sweep, sweep_page(sweep, comparison))
+    code = ExitCode.INTERRUPTED if cut_off else folder.sweep_exit_code(sweep)
+    return Reply(comparison or sweep, sweep_lines(sweep, comparison, report[0]), code)
 
 
 def report_lines(report: EmulationReport) -> Iterator[Block]:
     """Yield a table of test counts by target, then the causes that stopped tests."""
     yield ""
-    yield _table(OUTCOMES, ((each.target, each.count(), each.seconds) for each in report.targets))
+    yield _table(
+        emulator.OUTCOMES, ((each.target, each.count(), each.seconds) for each in report.targets)
+    )
     for each in report.targets:
         if each.error:
             yield f"{each.target}: {each.error}"
-        found = [*obstacles(each)]
+        found = [*emulator.obstacles(each)]
         for outcome, said, number in found[:_MOST]:
             yield f"{each.target}: {outcome} in {count(number, 'test')}: {said}"
         if len(found) > _MOST:
@@ -148,30 +114,32 @@ def _table(
     return Table([("target", *outcomes, "seconds"), *rows])
 
 
-def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, folder: Path) -> Iterator[Block]:
+def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, place: Path) -> Iterator[Block]:
     """Yield a row for each target and each finding, then the changes since another sweep."""
     sums = ((each.target, each.outcomes, each.seconds) for each in sweep.targets)
     yield _table(SWEEP_OUTCOMES, sums)
     for each in sweep.targets:
         if each.unfinished:
             yield f"{each.target}: not all of its tests have run: {each.unfinished}"
-    if sweep.findings:
+    rows = [
+        (
+            f"#{finding.number}",
+            finding.kind,
+            str(len(finding.tests)),
+            " ".join(finding.targets),
+            ": ".join(filter(None, (finding.kernel, finding.line))),
+        )
+        for finding in sweep.findings
+    ]
+    if rows:
         yield ""
-        rows = map(_row, sweep.findings[:_ROWS])
-        yield Table([("", "finding", "tests", "targets", "kernel and line"), *rows])
-        if len(sweep.findings) > _ROWS:
-            yield f"and {len(sweep.findings) - _ROWS} more"
+        yield Table([("", "finding", "tests", "targets", "kernel and line"), *rows[:_ROWS]])
+        yield from [f"and {len(rows) - _ROWS} more"] if rows[_ROWS:] else ()
         yield ""
-        yield f"what each says is in {folder!s}/index.html; for a patch of the first:"
-        yield f"contribbot new NAME --from-finding {folder!s}#{sweep.findings[0].number}"
+        yield f"what each says is in {place!s}/index.html; for a patch of the first:"
+        yield f"contribbot new NAME --from-finding {place!s}#{sweep.findings[0].number}"
     yield from _compared(comparison) if comparison else ()
     yield _EMULATED
-
-
-def _row(finding: SweepFinding) -> tuple[str, ...]:
-    tests, targets = str(len(finding.tests)), " ".join(finding.targets)
-    where = ": ".join(filter(None, (finding.kernel, finding.line)))
-    return f"#{finding.number}", finding.kind, tests, targets, where
 
 
 def _compared(found: SweepComparison) -> Iterator[str]:

@@ -8,7 +8,7 @@ from contribbot.cli import command as cli
 from contribbot.cli.render import Block, Table, conflict_blocks, indented
 from contribbot.errors import UsageError
 from contribbot.lifecycle import rebase as rebasing
-from contribbot.lifecycle.status import Bisection, Question, Range, Step
+from contribbot.lifecycle.status import Question, Range, Step
 from contribbot.lifecycle.status import bisect as search
 from contribbot.verify.pipeline import Options
 
@@ -44,12 +44,6 @@ def rebase(
     )
     with cli.live_lines() as lines:
         plan = rebasing.rebase(queue, wanted, options=Options(), watcher=lines)
-    good = plan.done or (dry_run and not rebasing.obstacles(plan))
-    return cli.Reply(plan, (*plan_blocks(plan), *rebasing.closing(plan)), int(not good))
-
-
-def plan_blocks(plan: rebasing.RebasePlan) -> list[Block]:
-    """Return the fate of each patch in a plan, with the three sides of every conflict."""
     rows = [(row.patch, f"{row.decision} ({row.text})", row.why) for row in plan.patches]
     blocks: list[Block] = [f"{plan.upstream} {plan.old} -> {plan.new}", Table(rows)]
     for patch in plan.patches:
@@ -57,7 +51,8 @@ def plan_blocks(plan: rebasing.RebasePlan) -> list[Block]:
             blocks.append(f"{patch.patch}: without it there: {patch.behaviour.why}")
         blocks += [f"{patch.patch}:"] if patch.conflicts else []
         blocks += indented(conflict_blocks(patch.conflicts, "the release"))
-    return blocks
+    good = plan.done or (dry_run and not rebasing.obstacles(plan))
+    return cli.Reply(plan, (*blocks, *rebasing.closing(plan)), int(not good))
 
 
 @cli.command("bisect rmsnorm v0.5.10 v0.5.12")
@@ -79,16 +74,18 @@ def bisect(
         lines.say(f"{step.at}: {what}{f' ({step.why})' if step.why else ''}")
 
     with cli.live_lines() as lines:
+        span, options = Range(good, bad, commits), Options()
         bisection = search(
-            queue,
-            name,
-            Range(good, bad, commits),
-            question=question,
-            options=Options(),
-            watcher=lines,
-            heard=say,
+            queue, name, span, question=question, options=options, watcher=lines, heard=say
         )
-    return cli.Reply(bisection, bisection_lines(bisection), int(not bisection.first))
+    what = _FIRSTS[question]
+    if bisection.first and bisection.taken:
+        what = "the first that has all of its text already: it is upstream there, not broken"
+    if bisection.first:
+        return cli.Reply(bisection, [f"{name}: {bisection.first} is {what}"])
+    last = ", and the last has all of it already" if bisection.taken else ""
+    text = f"{name}: {what} is not clear: it is one of {', '.join(bisection.suspects)}"
+    return cli.Reply(bisection, [f"{text}; those before the last could not be tried{last}"], 1)
 
 
 _STEPS: Final[dict[Question, dict[str, str]]] = {
@@ -99,16 +96,3 @@ _FIRSTS: Final[dict[Question, str]] = {
     "breaks": "the first at which its text does not apply",
     "unneeded": "the first at which it is not needed",
 }
-
-
-def bisection_lines(bisection: Bisection) -> list[str]:
-    """Return a line on the first release that breaks or has the patch, or on the suspects."""
-    what = _FIRSTS[bisection.question]
-    if bisection.first and bisection.taken:
-        what = "the first that has all of its text already: it is upstream there, not broken"
-    if bisection.first:
-        return [f"{bisection.patch}: {bisection.first} is {what}"]
-    suspects = ", ".join(bisection.suspects)
-    last = ", and the last has all of it already" if bisection.taken else ""
-    text = f"{bisection.patch}: {what} is not clear: it is one of {suspects}"
-    return [f"{text}; those before the last could not be tried{last}"]

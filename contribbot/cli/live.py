@@ -5,17 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.text import Text
 
 from contribbot.cli.outcomes import outcome_blocks
@@ -33,16 +26,16 @@ class Lines:
         self._lock = threading.Lock()
         self._results: dict[str, list[StageResult]] = {name: [] for name in order}
         self._finished: set[str] = set()
-        self._tasks: dict[tuple[str, ...], TaskID] = {}
+        self._tasks: dict[tuple[str, ...], progress.TaskID] = {}
         # Lines and progress on one terminal must go through one console, or they mix.
         self._mixed = is_watched(stderr=stderr)
         below = stderr or not self._mixed
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
+        self._progress = progress.Progress(
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(bar_width=24),
+            progress.TaskProgressColumn(),
+            progress.TimeElapsedColumn(),
             console=Console(stderr=below, soft_wrap=True, highlight=False),
             transient=True,
             redirect_stdout=False,
@@ -52,11 +45,11 @@ class Lines:
         self._patches = self._progress.add_task("patches", total=len(order), visible=len(order) > 1)
 
     @contextlib.contextmanager
-    def shown(self) -> Iterator[None]:
+    def shown(self) -> Iterator[Self]:
         """Draw progress while the block runs; at its end print every outcome not printed yet."""
         try:
             with self._progress:
-                yield
+                yield self
         finally:
             for patch in [*self._results]:
                 self._print(patch)
@@ -76,10 +69,9 @@ class Lines:
 
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
         """Show a patch's check on a target as running."""
+        name = _name(patch, stage, target, label)
         with self._lock:
-            name = _name(patch, stage, target, label)
-            task = self._progress.add_task(name, total=None)
-            self._tasks[patch, stage, label, target] = task
+            self._tasks[patch, stage, label, target] = self._progress.add_task(name, total=None)
 
     def step(self, patch: str, target: str, label: str, runs: str) -> None:
         """Show on which trees a check runs, after the name of the running check."""
@@ -137,9 +129,9 @@ def _name(patch: str, stage: str, target: str, label: str) -> str:
 class Download:
     """The progress bar of one download."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task: TaskID | None = None
+    def __init__(self, bars: progress.Progress) -> None:
+        self._progress = bars
+        self._task: progress.TaskID | None = None
 
     def start(self, label: str, total: int | None) -> None:
         """Show the bar; `total`: the number of bytes to download, None if not known."""

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from typer._click import exceptions
@@ -228,26 +228,20 @@ def _store(param: typer.CallbackParam, value: Path | None) -> None:
 
 
 def _shared(name: str, text: str, metavar: str | None = None) -> Any:
-    return typer.Option(name, help=text, callback=_store, metavar=metavar, expose_value=False)
+    default = None if metavar else False
+    return typer.Option(
+        default, name, help=text, callback=_store, metavar=metavar, expose_value=False
+    )
 
 
 @app.callback()
 def settings(
-    as_json: Annotated[
-        bool, _shared("--json", "Print one JSON document, and nothing else.")
-    ] = False,
-    queue: Annotated[
-        Path | None, _shared("--queue", "The folder that holds patches/queue.toml.", "DIR")
-    ] = None,
-    debug: Annotated[
-        bool, _shared("--debug", "Show each command that is run, and tracebacks.")
-    ] = False,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Show the version and end."
-        ),
-    ] = False,
+    as_json: bool = _shared("--json", "Print one JSON document, and nothing else."),
+    queue: Path | None = _shared("--queue", "The folder that holds patches/queue.toml.", "DIR"),
+    debug: bool = _shared("--debug", "Show each command that is run, and tracebacks."),
+    version: bool = typer.Option(
+        None, "--version", callback=_print_version, is_eager=True, help="Show the version and end."
+    ),
 ) -> None:
     """Accept the options that all commands share; their callback stores the values."""
     del as_json, queue, debug, version

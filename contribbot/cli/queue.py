@@ -21,6 +21,7 @@ from contribbot.queue.refresh import refresh as save
 from contribbot.queue.transaction import Operation, OperationList, OperationLog
 from contribbot.queue.worktree import Drift, EditedTree, LossKind
 
+_TIME: Final = "%Y-%m-%d %H:%M"
 _UNSAVED: Final = "With --abort: also changes that refresh has not saved."
 _ABOVE: Final = "Also when patches on top no longer apply."
 _ANYWAY: Final = f"{_ABOVE[:-1]}, the queue has moved on, or marks of a conflict are in it."
@@ -46,10 +47,9 @@ def edit(
             tree = worktree.open_tree(queue, name, at=at, progress=lines.download())
         return cli.Reply(tree, edit_lines(tree), int(tree.state == "changed"))
     tree = worktree.abort(queue, name, force=force)
-    if tree.state != "kept":
-        return cli.Reply(tree, edit_lines(tree))
-    last = "nothing was removed; --force removes it all the same"
-    return cli.Reply(tree, (), 1, [*edit_lines(tree), last])
+    if tree.state == "kept":
+        return cli.Reply(tree, (), 1, edit_lines(tree))
+    return cli.Reply(tree, edit_lines(tree))
 
 
 @cli.command("refresh rmsnorm")
@@ -62,11 +62,11 @@ def refresh(
     Without PATCH: the work tree around the current folder.
     """
     tree = worktree.enclosing_tree(Path.cwd())
-    if tree is None and patch is None:
+    name = cli.name_of(patch) if patch else tree.state.key if tree else ""
+    if not name:
         why = "no patch named, and this is not the work tree of one"
         raise UsageError(why, hint="name the patch")
     queue = cli.open_queue()
-    name = cli.name_of(patch) if patch else tree.state.key if tree else ""
     with cli.live_lines() as lines:
         done = save(queue, name, force=force, progress=lines.download())
     return cli.Reply(done, refresh_lines(done), int(bool(done.refused)))
@@ -127,7 +127,8 @@ def edit_lines(tree: EditedTree) -> list[Block]:
         return [f"{name}: the work tree is removed"]
     if tree.state == "kept":
         lost = (f"  {_LOSSES[loss.kind].format(loss.subject)}" for loss in tree.lost)
-        return [f"{name}: {path} holds changes that refresh has not saved:", *lost]
+        last = "nothing was removed; --force removes it all the same"
+        return [f"{name}: {path} holds changes that refresh has not saved:", *lost, last]
     fresh = tree.state == "opened"
     lines = [f"{name} is open in {path}" if fresh else f"{name} is open already, in {path}"]
     lines += [f"  {entry.commit[:12]}  {entry.subject}" for entry in tree.commits]
@@ -181,8 +182,10 @@ def refresh_lines(done: Refreshed) -> list[Block]:
             f"`contribbot edit --abort {name}` drops it"
         )
     version = f" as v{done.version}" if done.version else ""
-    did = f"v{done.restored} is back" if done.restored else "saved"
-    proof = f"Prove it with `contribbot verify {name}`."
+    did, last = "saved", f"Prove it with `contribbot verify {name}`."
+    if done.restored:
+        did = f"v{done.restored} is back"
+        last = f"`contribbot status {name}` shows whether it is still proved."
     return [
         *lines,
         f"{name}: {did}{version}, {count(len(done.patch_files), 'commit')}",
@@ -191,7 +194,7 @@ def refresh_lines(done: Refreshed) -> list[Block]:
         *(f"{name}: taken out of `files` of patch.toml: {path}" for path in done.files_removed),
         *(f"{other}: carried along, merged onto it" for other in done.carried),
         *(f"{broken.patch}: no longer applies: {broken.why}" for broken in done.broken),
-        f"`contribbot status {name}` shows whether it is still proved." if done.restored else proof,
+        last,
     ]
 
 
@@ -230,12 +233,8 @@ def _arranged(done: arrange.Arranged) -> cli.Reply:
 @cli.command("queue reorder rmsnorm --before hipify-path")
 def reorder(
     patch: str = cli.PATCH,
-    before: str | None = cli.option(
-        None, "PATCH", "The patch that follows it.", complete=cli.patch_names
-    ),
-    after: str | None = cli.option(
-        None, "PATCH", "The patch that it follows.", default="the last", complete=cli.patch_names
-    ),
+    before: str | None = cli.option(None, "PATCH", "The patch that follows it."),
+    after: str | None = cli.option(None, "PATCH", "The patch that it follows.", default="the last"),
 ) -> cli.Reply:
     """Move a patch to another place in the queue's order."""
     if before and after:
@@ -255,7 +254,7 @@ def mv(patch: str = cli.PATCH, name: str = cli.NAME) -> cli.Reply:
 @cli.command("queue fold fixup rmsnorm")
 def fold(
     patch: str = cli.PATCH,
-    into: str = cli.argument("PATCH", "The patch that gets its commits.", complete=cli.patch_names),
+    into: str = cli.argument("PATCH", "The patch that gets its commits."),
 ) -> cli.Reply:
     """Add one patch's commits to another patch, and take the first patch out of the queue."""
     queue, name = cli.open_patch(patch)
@@ -282,43 +281,39 @@ def split(
     return _arranged(done)
 
 
-@cli.command("queue log rmsnorm")
-def log(patch: str | None = cli.MAYBE_PATCH) -> cli.Reply:
-    """Show the operations on the queue, newest first; of a patch also proofs and pull requests."""
-    if patch is None:
-        found = OperationList(
-            operations=tuple(OperationLog.require(cli.queue_folder()).operations())
-        )
-        rows = [
-            (_minute(done), done.commit[:8], done.summary, ", ".join(done.patches))
-            for done in found.operations
-        ]
-        return cli.Reply(found, [Table(rows) if rows else "no operation is logged yet"])
-    queue, name = cli.open_past(patch)
-    operations = OperationLog.find(queue.folder)
-    past = PatchHistory(
-        patch=name,
-        events=tuple(history.read(queue.folder, name)),
-        operations=tuple(operations.operations(name)) if operations else (),
-    )
-    events: list[tuple[str, str, str]] = [
-        (_minute(event), event.event, event.summary) for event in past.events
-    ]
-    events += [(_minute(done), "operation", done.summary) for done in reversed(past.operations)]
-    events.sort(key=operator.itemgetter(0))
-    return cli.Reply(past, [Table(events) if events else f"{name}: nothing is recorded yet"])
-
-
-def _minute(entry: Event | Operation) -> str:
-    return f"{entry.time:%Y-%m-%d %H:%M}"
-
-
 class PatchHistory(Model):
     """The document of `queue log PATCH --json`."""
 
     patch: str
     events: tuple[Event, ...]
     operations: tuple[Operation, ...] = ()
+
+
+@cli.command("queue log rmsnorm")
+def log(patch: str | None = cli.MAYBE_PATCH) -> cli.Reply:
+    """Show the operations on the queue, newest first; of a patch also proofs and pull requests."""
+    rows: list[tuple[str, ...]]
+    if patch is None:
+        operations = tuple(OperationLog.require(cli.queue_folder()).operations())
+        rows = [
+            (f"{done.time:{_TIME}}", done.commit[:8], done.summary, ", ".join(done.patches))
+            for done in operations
+        ]
+        blocks = [Table(rows) if rows else "no operation is logged yet"]
+        return cli.Reply(OperationList(operations=operations), blocks)
+    queue, name = cli.open_past(patch)
+    operation_log = OperationLog.find(queue.folder)
+    past = PatchHistory(
+        patch=name,
+        events=tuple(history.read(queue.folder, name)),
+        operations=tuple(operation_log.operations(name)) if operation_log else (),
+    )
+    rows = [(f"{event.time:{_TIME}}", event.event, event.summary) for event in past.events]
+    rows += [
+        (f"{done.time:{_TIME}}", "operation", done.summary) for done in reversed(past.operations)
+    ]
+    rows.sort(key=operator.itemgetter(0))
+    return cli.Reply(past, [Table(rows) if rows else f"{name}: nothing is recorded yet"])
 
 
 _VERSIONS = (

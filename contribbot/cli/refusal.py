@@ -32,6 +32,8 @@ class Settings:
     queue: Path | None = None
     debug: bool = False
     as_json: bool = False
+    #: Whether this command has printed its one JSON document.
+    printed: bool = False
 
 
 def current_settings() -> Settings:
@@ -40,12 +42,6 @@ def current_settings() -> Settings:
     root.obj = root.obj or Settings()
     settings: Settings = root.obj
     return settings
-
-
-class Document:
-    """A flag: whether this command has printed its one JSON document."""
-
-    printed = False
 
 
 def echo(text: str | bytes, *, stderr: bool = False) -> None:
@@ -58,7 +54,7 @@ def echo(text: str | bytes, *, stderr: bool = False) -> None:
 
 
 def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
-    """Print an error in one line (with --json also as JSON); return the exit code."""
+    """Print an error in one line, with `as_json` also as JSON; return the exit code."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
@@ -71,7 +67,7 @@ def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
         message, hint, code = clean(known.message), clean(known.hint), known.exit_code
         line = f"contribbot: {message}{f'; {hint}' if hint else ''}"
     echo(line, stderr=True)
-    if as_json and not Document.printed:
+    if as_json:
         document = {"message": message, "hint": hint, "exit_code": int(code)}
         echo(json.dumps({"error": document}, indent=2, ensure_ascii=False).encode())
     return code
@@ -82,7 +78,6 @@ def explain_usage(message: str, name: str, elsewhere: str = "") -> int:
     text = re.sub(r"\. (Did you mean .*\?)$", r" (\1)", message).removesuffix(".")
     text = re.sub(r"Possible options: (--[\w-]+)[^)]*", r"did you mean \1?", text)
     text = text[:1].lower() + plain_words(text[1:].replace("(Did", "(did"))
-    Document.printed = False
     wrong = text.removeprefix("no such option: ").partition(" ")[0]
     if advice := OPTIONS.get(f"{name} {wrong}", ""):
         text = f"{wrong} is gone"

@@ -34,9 +34,8 @@ def matrix(
     """Plan which runner proves what: jobs, what has no runner, and what is fresh."""
     queue, names = cli.open_patches(patches)
     outputs = os.environ.get("GITHUB_OUTPUT")
-    plan = make_plan(
-        queue, names, everything=everything, on=on or (), for_a_run=bool(outputs or output)
-    )
+    is_run = bool(outputs or output)
+    plan = make_plan(queue, names, everything=everything, on=on or (), for_a_run=is_run)
     if output is not None:
         write_named(output, (plan.model_dump_json(indent=2) + "\n").encode())
     if outputs:
@@ -109,8 +108,13 @@ def collect(run: int = cli.argument("RUN", "Its number.", least=1)) -> cli.Reply
         (cell.patch, cell.title, cell.rocm or "-", str(cell.state), line_of(cell.why))
         for cell in sorted(collected.cells, key=lambda cell: (_ORDER.index(cell.state), cell.key))
     ]
-    blocks: list[Block] = [Table(rows), *_notes(collected), closing(collected)]
-    return cli.Reply(collected, blocks, collected.exit_code)
+    records = [
+        f"record {each.merged}: {each.path} (from {each.job}): {each.why}"
+        for each in collected.records
+        if each.merged != "unchanged"
+    ]
+    notes = map(line_of, (*records, *collected.notes))
+    return cli.Reply(collected, [Table(rows), *notes, closing(collected)], collected.exit_code)
 
 
 _ORDER: Final = (
@@ -123,15 +127,6 @@ _ORDER: Final = (
     CellState.OPEN,
     CellState.PROVED,
 )
-
-
-def _notes(collected: Collected) -> list[str]:
-    records = [
-        f"record {each.merged}: {each.path} (from {each.job}): {each.why}"
-        for each in collected.records
-        if each.merged != "unchanged"
-    ]
-    return [line_of(line) for line in (*records, *collected.notes)]
 
 
 def closing(collected: Collected) -> str:
@@ -171,14 +166,11 @@ def matrix_lines(plan: Plan) -> list[Block]:
         for job in plan.jobs
     ]
     lines: list[Block] = [Table(jobs)]
-    lacking: dict[tuple[str, str], list[str]] = {}
+    lacking: dict[str, list[str]] = {}
     for cell in plan.open:
-        lacking.setdefault((cell.title, cell.reason), []).append(cell.patch)
-    lines += [
-        f"{f'open  {target}: {reason}' if plan.runners else f'waits for {target}'}: "
-        f"{first_of(patches)}"
-        for (target, reason), patches in lacking.items()
-    ]
+        waits = f"open  {cell.title}: {cell.reason}" if plan.runners else f"waits for {cell.title}"
+        lacking.setdefault(waits, []).append(cell.patch)
+    lines += [f"{waits}: {first_of(patches)}" for waits, patches in lacking.items()]
     lines += [
         f"fresh  {cell.patch} {cell.title} ROCm {cell.rocm or '?'}: "
         f"{'passed' if cell.passed else 'failed'} ({cell.record})"
@@ -186,17 +178,14 @@ def matrix_lines(plan: Plan) -> list[Block]:
     ]
     if plan.without:
         lines.append(f"no AMD target asked for: {', '.join(plan.without)}")
-    return [*lines, _last_line(plan)]
-
-
-def _last_line(plan: Plan) -> str:
     if plan.cells:
-        return f"{count(len(plan.jobs), 'job')} for {count(len(plan.cells), 'cell')}"
+        return [*lines, f"{count(len(plan.jobs), 'job')} for {count(len(plan.cells), 'cell')}"]
     if plan.runners:
-        return "nothing to run"
-    if not plan.open:
-        return "nothing waits for an AMD GPU"
-    return (
-        "no runners.toml says which runners there are (docs/runners.md has one to copy); on a "
-        "machine with the GPU: contribbot verify NAME --require TARGET"
-    )
+        return [*lines, "nothing to run"]
+    return [*lines, _NO_FLEET if plan.open else "nothing waits for an AMD GPU"]
+
+
+_NO_FLEET: Final = (
+    "no runners.toml says which runners there are (docs/runners.md has one to copy); on a "
+    "machine with the GPU: contribbot verify NAME --require TARGET"
+)

@@ -14,9 +14,8 @@ from contribbot.errors import ContribbotError, UsageError
 from contribbot.lifecycle.status import status as local_status
 from contribbot.lifecycle.status import status_against
 from contribbot.model.base import Model
-from contribbot.model.checks import Check, Numerics
 from contribbot.model.evidence import RAN, Verdict
-from contribbot.model.lifecycle import Need, PatchStatus, Text
+from contribbot.model.lifecycle import PatchStatus, Text
 from contribbot.model.patch import PatchSpec
 from contribbot.queue import history
 from contribbot.queue.history import Refutation, pull_request_words, superseded_words
@@ -91,12 +90,6 @@ _TEXTS: Final = {
     Text.BLOCKED: "not applied",
     Text.UNKNOWN: "not known",
 }
-_NEEDS: Final = {
-    Need.SUPERSEDED: "superseded",
-    Need.PARTLY: "partly superseded",
-    Need.NEEDED: "needed",
-    Need.UNCLEAR: "unclear",
-}
 
 
 def _status_row(patch: PatchStatus) -> tuple[str, ...]:
@@ -110,7 +103,7 @@ def _status_row(patch: PatchStatus) -> tuple[str, ...]:
         patch.patch,
         f"{patch.upstream} {patch.pin}{at}",
         StateText(_TEXTS[patch.text]),
-        StateText(_NEEDS[patch.behaviour.verdict] if patch.behaviour else ""),
+        StateText(patch.behaviour.verdict if patch.behaviour else ""),
         "" if patch.contribution == "none" else patch.contribution[patch.contribution.find("#") :],
         StateText(evidence or "asked for nowhere"),
     )
@@ -144,24 +137,19 @@ def show(patch: str = cli.PATCH) -> cli.Reply:
     """Show what a patch is for, what it touches and what proves it."""
     queue, name = cli.open_patch(patch)
     opened = queue.patch(name)
+    spec = opened.spec.model_copy(update={"files": opened.paths})
     view = PatchView(
         patch=name,
         repository=opened.upstream.repository,
         patch_sha256=opened.digest,
         patch_files=tuple(file.name for file in opened.files),
-        spec=opened.spec.model_copy(update={"files": opened.paths}),
+        spec=spec,
         superseded=superseded_words(queue, name),
     )
-    return cli.Reply(view, patch_blocks(view))
-
-
-def patch_blocks(view: PatchView) -> list[Block]:
-    """Return the purpose of a patch, its problem and its proofs."""
-    spec = view.spec
-    none = f"none yet: `contribbot edit {view.patch}` opens a tree to make them in"
-    superseded = [f"{view.patch}: {view.superseded}"] if view.superseded else []
+    none = f"none yet: `contribbot edit {name}` opens a tree to make them in"
+    superseded = [f"{name}: {view.superseded}"] if view.superseded else []
     facts = (
-        ("patch", [f"{view.patch} (sha256 {view.patch_sha256[:12]})"]),
+        ("patch", [f"{name} (sha256 {opened.digest[:12]})"]),
         ("upstream", [f"{view.repository} at {spec.pin}"]),
         ("depends on", spec.depends_on),
         ("files", spec.files),
@@ -170,19 +158,25 @@ def patch_blocks(view: PatchView) -> list[Block]:
         ("of", [f"{spec.theirs}, which is somebody else's"] if spec.theirs else []),
     )
     blocks: list[Block] = [*superseded, spec.title, "", pairs(facts, indent=0)]
-    for title, rows in _sections(spec).items():
-        blocks += ["", title, *indented(rows)] if rows else []
-    return blocks
-
-
-def _sections(spec: PatchSpec) -> dict[str, list[str]]:
-    """Return by title the prose of patch.toml, and the entries that prove the patch, as lines."""
-    unproved = ["nothing is stated that could prove it yet"]
-    return {
+    prose = {
         "What is wrong": spec.problem.strip().splitlines(),
         "Root cause": spec.root_cause.strip().splitlines(),
         "Solution": spec.solution.strip().splitlines(),
-        "Checks": unproved if spec.unproved else _runs(spec.checks),
+    }
+    for title, rows in (prose | _proofs(spec)).items():
+        blocks += ["", title, *indented(rows)] if rows else []
+    return cli.Reply(view, blocks)
+
+
+def _proofs(spec: PatchSpec) -> dict[str, list[str]]:
+    """Return by title the entries of patch.toml that prove a patch, a line each."""
+    runs, numerics = (
+        [f"{run.name}: {run.expect}, needs {', '.join(run.requires)}" for run in stated]
+        for stated in (spec.checks, spec.numerics)
+    )
+    unproved = ["nothing is stated that could prove it yet"]
+    return {
+        "Checks": unproved if spec.unproved else runs,
         "Compiled": [
             f"{entry.name}: {entry.expect}, {entry.source} for {', '.join(entry.targets)}"
             for entry in spec.compile
@@ -190,7 +184,7 @@ def _sections(spec: PatchSpec) -> dict[str, list[str]]:
         "Built": [
             f"{build.name}: {build.way}, for {', '.join(build.targets)}" for build in spec.build
         ],
-        "Numerics": _runs(spec.numerics),
+        "Numerics": numerics,
         "Emulated": [
             f"{entry.name}: {entry.expect}, {entry.compile or 'on the tree'} for "
             f"{', '.join(entry.targets)}"
@@ -202,10 +196,6 @@ def _sections(spec: PatchSpec) -> dict[str, list[str]]:
             for bench in spec.bench
         ],
     }
-
-
-def _runs(stated: Sequence[Check | Numerics]) -> list[str]:
-    return [f"{run.name}: {run.expect}, needs {', '.join(run.requires)}" for run in stated]
 
 
 class ListedPatch(Model):
@@ -279,13 +269,7 @@ def list_patches() -> cli.Reply:
 
 
 #: The order of verdicts: if several machines have a verdict, the first verdict here wins.
-_VERDICTS: Final = (
-    Verdict.REFUTED,
-    Verdict.PROVED,
-    Verdict.REPRODUCED,
-    Verdict.NOT_REPRODUCED,
-    Verdict.INCOMPLETE,
-)
+_VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
 
 
 def _listed(queue: Queue, name: str) -> ListedPatch:
@@ -312,9 +296,10 @@ def _listed(queue: Queue, name: str) -> ListedPatch:
     targets = (
         each.target if each.stage in RAN else f"{each.stage}:{each.target}" for each in proofs
     )
+    verdict = str(next((each for each in _VERDICTS if each in verdicts), "no fresh record"))
     return row.model_copy(
         update={
-            "verdict": str(min(verdicts, key=_VERDICTS.index)) if verdicts else "no fresh record",
+            "verdict": verdict,
             "targets": tuple(dict.fromkeys(target.removesuffix(":any") for target in targets)),
             "refuted": refuted,
             "pull_request": pull_request,

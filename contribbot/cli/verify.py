@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import re
 import shlex
 import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from contribbot.cli import command as cli
 from contribbot.cli.outcomes import closing_blocks
@@ -51,27 +50,17 @@ def verify(
         raise UsageError("--all names every patch already", hint=hint)
     queue, names = cli.open_patches(patches, everything=everything)
     options = Options(jobs=jobs, force=force) if jobs else Options(force=force)
-    required = require or []
+    required, folder = require or [], evidence or queue.evidence
     refuse_unknown(queue, names, required)
-    folder = evidence or queue.evidence
     as_json = current_settings().as_json
     with cli.live_lines(stderr=as_json, order=names) as lines:
         reports, records = verify_patches(
             queue, names, options=options, folder=folder, watcher=lines
         )
     blocks = closing_blocks(reports, records, required)
-    report = VerifyReport(patches=tuple(reports))
+    code, report = exit_code(reports, required), VerifyReport(patches=tuple(reports))
     # With --json, the lines go to standard error, for a person who watches.
-    code = exit_code(reports, required)
     return cli.Reply(report, blocks, code, blocks if as_json else ())
-
-
-class On(enum.StrEnum):
-    """The trees that a check runs on."""
-
-    BASE = "base"
-    PATCHED = "patched"
-    BOTH = "both"
 
 
 @cli.command("check rmsnorm -- -k layout -x")
@@ -80,7 +69,9 @@ def check(
     arguments: list[str] | None = cli.argument(
         "[-- PYTEST ARGS]", "What pytest gets: -k, -x, --pdb, test_red.py::test_one, ….", None
     ),
-    on: On = cli.option(On.BOTH, "base|patched|both", "The trees to run on."),
+    on: Literal["base", "patched", "both"] = cli.option(
+        "both", "base|patched|both", "The trees to run on."
+    ),
     only: list[str] | None = cli.option(
         None, "NAME", "The check, or a target that is emulated.", "--check", default="all"
     ),
@@ -95,10 +86,9 @@ def check(
     queue, name = cli.open_patch(patch)
     words, as_json = arguments or [], current_settings().as_json
     checks = one_tree.selected(queue, name, words, only=only or ())
-    sides = {On.BASE: [RunSide.BASE], On.PATCHED: [RunSide.PATCHED]}
     seen: list[TreeRun] = []
-    both = (RunSide.BASE, RunSide.PATCHED)
-    units = [(stated, side) for stated in checks for side in sides.get(on, both)]
+    sides = [side for side in (RunSide.BASE, RunSide.PATCHED) if on in {side.name.lower(), "both"}]
+    units = [(stated, side) for stated in checks for side in sides]
     titles = [f"== {name}: {stated.title} on the {side} ==" for stated, side in units]
     with contextlib.ExitStack() as stack:
         with cli.live_lines(stderr=as_json) as lines:
@@ -159,32 +149,25 @@ class RunView(Model):
         groups: dict[str, list[FailedTest]] = {}
         for failure in run.failed:
             groups.setdefault(failure.first, []).append(failure)
-        failures = tuple(
-            FailureView(
-                message=first,
-                line=_later_line(reason, tests[-1].message),
-                tests=tuple(failure.test for failure in tests),
-                stated=bool(re.search(reason, tests[-1].message)),
-                broken=any(failure.kind for failure in tests),
+        failures = []
+        for first, tests in groups.items():
+            message = tests[-1].message
+            line, is_stated = stated_line(reason, message), bool(re.search(reason, message))
+            later = "" if line == message.partition("\n")[0].strip() else line
+            names, broken = tuple(each.test for each in tests), any(each.kind for each in tests)
+            failures.append(
+                FailureView(message=first, line=later, tests=names, stated=is_stated, broken=broken)
             )
-            for first, tests in groups.items()
-        )
         return cls(
             check=ran.check.title,
             side=ran.side.name.lower(),
             outcome=ran.outcome,
             passed=len(run.passed),
             skipped=len(run.skipped),
-            failures=failures,
+            failures=tuple(failures),
             trouble=run.trouble,
             not_run=ran.not_run,
         )
-
-
-def _later_line(reason: str, message: str) -> str:
-    """Return the line with the stated reason; empty: the first line of the message has it."""
-    line = stated_line(reason, message)
-    return "" if line == message.partition("\n")[0].strip() else line
 
 
 class CheckReport(Model):

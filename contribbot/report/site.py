@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import io
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import contribbot
@@ -20,17 +19,10 @@ from contribbot.model.base import Model
 from contribbot.model.evidence import ON_HARDWARE, RAN
 from contribbot.model.record import MeasuredCase
 from contribbot.queue.load import Queue
-from contribbot.report.story import (
-    PLACES,
-    PatchStory,
-    PatchSummary,
-    RecordRow,
-    columns_of,
-    patch_story,
-    rows_of,
-)
+from contribbot.report import story as stories
+from contribbot.report.story import PatchStory, PatchSummary, RecordRow
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison
-from contribbot.verify.evidence import Record, State, missing, read_records
+from contribbot.verify.evidence import State, missing, read_records
 from contribbot.verify.verdict import too_noisy
 
 if TYPE_CHECKING:
@@ -124,25 +116,21 @@ def make_report(queue: Queue, folder: Path) -> Report:
 def survey_of(queue: Queue, folder: str = "") -> Survey:
     """Return the content of the report, from the queue and its judged records."""
     records = read_records(queue, queue.evidence)
-    own: dict[str, list[Record]] = {name: [] for name in queue.own}
-    others: list[Record] = []
-    for record in records:
-        name = record.path.parent.name
-        if name in own or name not in queue.specs:
-            own.get(name, others).append(record)
-    rows = {name: rows_of(queue, found) for name, found in own.items()}
+    others = [each for each in records if each.path.parent.name not in queue.specs]
     patches = [queue.patch(name) for name in queue.own]
-    columns = columns_of(patches)
-    stories = [patch_story(queue, patch, columns, rows[patch.name]) for patch in patches]
+    columns, told = stories.columns_of(patches), list[PatchStory]()
+    for patch in patches:
+        own = [each for each in records if each.path.parent.name == patch.name]
+        told.append(stories.patch_story(queue, patch, columns, own))
     states = Counter(record.state for record in records)
     report = Report(
         folder=folder,
-        pages=("index.html", *map(_page, stories)),
-        patches=tuple(story.row for story in stories),
+        pages=("index.html", *map(_page, told)),
+        patches=tuple(story.row for story in told),
         records={str(state): states[state] for state in State},
         missing=tuple(missing(queue, records)),
     )
-    return Survey(stories, rows_of(queue, others), report)
+    return Survey(told, stories.rows_of(queue, others), report)
 
 
 def _page(story: PatchStory) -> str:
@@ -152,39 +140,42 @@ def _page(story: PatchStory) -> str:
 def _rendered(survey: Survey) -> dict[str, bytes]:
     """Return the content of every file of the report, by path; nothing is written yet."""
     environment = page_environment()
-    stories = sorted(survey.stories, key=lambda story: story.urgency)
-    on_amd = any(
-        entry.result.target.startswith("gfx")
-        for story in stories
-        for stage in ON_HARDWARE
-        for entry in story.of(stage)
-    )
+    told = sorted(survey.stories, key=lambda story: story.urgency)
+    ran = (entry for story in told for stage in ON_HARDWARE for entry in story.of(stage))
     common = {
         **survey._asdict(),
         "version": contribbot.__version__,
         "web": find_server().web,
         "with_tests": RAN,
-        "on_amd": on_amd,
-        "stories": stories,
-        "places": tuple(PLACES),
+        "on_amd": any(entry.result.target.startswith("gfx") for entry in ran),
+        "stories": told,
+        "places": tuple(stories.PLACES),
     }
     index, page = map(environment.get_template, ("index.html.j2", "patch.html.j2"))
     files = {"index.html": index.render(common, top="").encode()}
-    for story in stories:
+    for story in told:
         files[_page(story)] = page.render(common, story=story, top="../").encode()
         shown = [row for row in story.records if row.published]
         files |= {row.file: row.record.path.read_bytes() for row in shown}
     return files
 
 
+@contextlib.contextmanager
+def _needed() -> Iterator[None]:
+    """Turn a failed import into an error with the command that installs the package."""
+    try:
+        yield
+    except ImportError as error:
+        missing = f"{error.name} is not installed, and a report needs it"
+        raise MachineError(missing, hint=install("report")) from error
+
+
 def page_environment() -> Environment:
     """Return the environment of the page templates, which escapes all text."""
-    try:
+    with _needed():
         from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415  start-up
         from markdown_it import MarkdownIt  # noqa: PLC0415  the same
         from markupsafe import Markup  # noqa: PLC0415  the same
-    except ImportError as error:
-        raise _lacking(error) from error
 
     def shown(value: object) -> object:
         """Return a text without control characters and marks of text direction."""
@@ -232,12 +223,15 @@ def sweep_page(sweep: Sweep, comparison: SweepComparison | None) -> bytes:
 
 def intervals(key: str, cases: Sequence[MeasuredCase], at_least: float) -> str:
     """Return an SVG of each case's speed and interval, and the claim; `key` begins its ids."""
-    matplotlib, stream = _module("matplotlib"), io.StringIO()
-    named = len(cases) <= _NAMED
+    with _needed():
+        import matplotlib as mpl  # noqa: PLC0415  start-up
+        from matplotlib.figure import Figure  # noqa: PLC0415  the same
+
+    named, stream = len(cases) <= _NAMED, io.StringIO()
     shown = cases if named else sorted(cases, key=lambda case: case.ratio.median)
-    with matplotlib.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # its type lists all 300 keys
         size = (_WIDTH, len(shown) * (0.5 if named else 0.11) + 0.75)
-        figure = _module("matplotlib.figure").Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         axes.set_yticks([])
         for row, case in enumerate(shown):
@@ -268,7 +262,8 @@ def _draw(axes: Axes, row: int, case: MeasuredCase, *, named: bool) -> None:
 
 def _scale(axes: Axes, values: Sequence[float]) -> None:
     """Set the scale of the x axis: logarithmic if the values are far apart."""
-    ticker = _module("matplotlib.ticker")
+    from matplotlib import ticker  # noqa: PLC0415  start-up
+
     low, high = min(values), max(values)
     if high > _WIDE * low:
         axes.set_xscale("log")
@@ -294,17 +289,3 @@ def _element(svg: str, key: str, title: str) -> str:
 
     drawing = _TAG.sub(adapted, _METADATA.sub("", svg[svg.index("<svg") :]))
     return drawing.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
-
-
-def _module(name: str) -> ModuleType:
-    """Import a module that only a report needs; raise if its package is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise _lacking(error) from error
-
-
-def _lacking(error: ImportError) -> MachineError:
-    """Return the error that names the missing package and the command that installs it."""
-    what = f"{error.name} is not installed, and a report needs it"
-    return MachineError(what, hint=install("report"))

@@ -8,35 +8,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from contribbot.contribute.figures import figure_of, headline
 from contribbot.git.patch_format import parse, plain_path
+from contribbot.model import evidence
 from contribbot.model.base import Model
 from contribbot.model.checks import is_emulated
-from contribbot.model.evidence import (
-    ON_HARDWARE,
-    SEEN,
-    Outcome,
-    PatchReport,
-    StageResult,
-    Verdict,
-    target_order,
-)
+from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
 from contribbot.model.patch import Patch, units_of
 from contribbot.model.record import FailureRecord
 from contribbot.queue import history
 from contribbot.queue.history import Event, Refutation, superseded_words
 from contribbot.queue.load import Queue
+from contribbot.verify import verdict as judge
 from contribbot.verify.evidence import Record, Source, State, refutations
-from contribbot.verify.verdict import (
-    open_targets,
-    refutation_line,
-    refuted_words,
-    too_noisy,
-    verdict_rest,
-    went_red_to_green,
-)
 
 if TYPE_CHECKING:
     from unidiff.patch import PatchedFile
@@ -120,28 +106,26 @@ def places_of(cells: Iterable[TargetCell]) -> tuple[CellLine, ...]:
         if line.stated:
             found[place_of(line.title, target)].append((target, line))
     on_amd = any("gfx" in target for lines in found.values() for target, _ in lines)
-    return tuple(
-        _place(title, lines, asked=bool(lines) or (on_amd and title == "AMD"))
-        for title, lines in found.items()
-    )
-
-
-def _place(title: str, found: Sequence[tuple[str, CellLine]], *, asked: bool) -> CellLine:
-    targets, lines = len({target for target, _ in found}), [line for _, line in found]
-    marks = {line.mark for line in lines}
-    mark = next((mark for mark in _DECIDES if mark in marks), Mark.OPEN)
-    mark = Mark.PART if mark is Mark.PASSED and len(marks) > 1 else mark
-    text = _DECIDES.get(mark) or PLACES[title][not asked]
-    if mark is Mark.PASSED and title not in {"CPU", "CUDA"}:
-        text = f"{targets} target{'s' if targets > 1 else ''}"
-    passed, stated = sum(line.passed for line in lines), sum(line.stated for line in lines)
-    return CellLine(title=title, mark=mark, text=text, passed=passed, stated=stated, asked=asked)
+    places = []
+    for title, own in found.items():
+        targets, lines = len({target for target, _ in own}), [line for _, line in own]
+        asked, marks = bool(own) or (on_amd and title == "AMD"), {line.mark for line in lines}
+        mark = next((mark for mark in _DECIDES if mark in marks), Mark.OPEN)
+        mark = Mark.PART if mark is Mark.PASSED and len(marks) > 1 else mark
+        text = _DECIDES.get(mark) or PLACES[title][not asked]
+        if mark is Mark.PASSED and title not in {"CPU", "CUDA"}:
+            text = f"{targets} target{'s' if targets > 1 else ''}"
+        passed, stated = sum(line.passed for line in lines), sum(line.stated for line in lines)
+        places.append(
+            CellLine(title=title, mark=mark, text=text, passed=passed, stated=stated, asked=asked)
+        )
+    return tuple(places)
 
 
 def columns_of(patches: Iterable[Patch]) -> list[TargetCell]:
     """Return an empty cell for each target that some patch states, and for `cpu`."""
     stated = {"cpu", *(target for patch in patches for _, _, target in patch.spec.units)}
-    return [column(target) for target in sorted(stated, key=target_order)]
+    return [column(target) for target in sorted(stated, key=evidence.target_order)]
 
 
 def column(target: str) -> TargetCell:
@@ -153,6 +137,10 @@ def column(target: str) -> TargetCell:
     return TargetCell(target=target, title=title, kind=kind)
 
 
+#: The stage and the label of an entry.
+_Entry: TypeAlias = tuple[str, str]
+
+
 def cell_of(
     patch: Patch,
     empty: TargetCell,
@@ -161,13 +149,20 @@ def cell_of(
     refuted: Iterable[Refutation] = (),
 ) -> TargetCell:
     """Return a patch's cell of a column, from the patch's records and valid refutations."""
-    entries: dict[str, list[tuple[str, str]]] = {
+    entries: dict[str, list[_Entry]] = {
         "emulate" if is_emulated(empty.target) else RUN: []  # shown even without an entry
     }
     for stage, label, target in units_of(patch):
         if target == empty.target:
-            entries.setdefault(RUN if stage in ON_HARDWARE else stage, []).append((stage, label))
-    now, then = _results(fresh, empty.target), _results(stale, empty.target)
+            entries.setdefault(RUN if stage in evidence.ON_HARDWARE else stage, []).append(
+                (stage, label)
+            )
+    now = defaultdict[_Entry, list[StageResult]](list)
+    then = defaultdict[_Entry, list[StageResult]](list)
+    for found, sources in ((now, fresh), (then, stale)):
+        for result in (each for source in sources for each in source.stages):
+            if result.target == empty.target:
+                found[result.stage, result.label].append(result)
     failed = {(each.stage, each.entry) for each in refuted if each.target == empty.target}
     lines = (
         _line(
@@ -179,15 +174,6 @@ def cell_of(
         for stage, own in entries.items()
     )
     return empty.model_copy(update={"lines": (*lines,)})
-
-
-def _results(sources: Iterable[Source], target: str) -> dict[tuple[str, str], list[StageResult]]:
-    """Return the outcomes of records on a target, by stage and label."""
-    found = defaultdict[tuple[str, str], list[StageResult]](list)
-    for result in (result for source in sources for result in source.stages):
-        if result.target == target:
-            found[result.stage, result.label].append(result)
-    return found
 
 
 def _line(
@@ -202,7 +188,7 @@ def _line(
     elif passed:
         whole = passed == len(entries)
         mark, text = (Mark.PASSED, done) if whole else (Mark.PART, f"partly {done}")
-    elif any(too_noisy(result) for now in entries for result in now):
+    elif any(judge.too_noisy(result) for now in entries for result in now):
         mark, text = Mark.NOISY, "too noisy to tell"
     elif any(result.outcome is Outcome.PASSED for result in before):
         mark, text = Mark.STALE, f"stale: {done} before a change"
@@ -312,20 +298,20 @@ class PatchStory:
 
     def among(self, title: str) -> list[UnitResult]:
         """Return the entries of a column of the first page; an empty title: of no column."""
-        own = (place_of(entry.result.stage, entry.result.target) for entry in self.entries)
-        return [entry for entry, place in zip(self.entries, own, strict=True) if place == title]
+        rows = ((entry, entry.result) for entry in self.entries)
+        return [entry for entry, row in rows if place_of(row.stage, row.target) == title]
 
     def of(self, stage: str) -> list[UnitResult]:
         """Return the entries of a stage that passed, failed or were too noisy."""
-        own = [entry for entry in self.entries if entry.result.stage == stage]
-        return [entry for entry in own if entry.result.outcome in SEEN or too_noisy(entry.result)]
+        own = ((entry, entry.result) for entry in self.entries if entry.result.stage == stage)
+        return [each for each, row in own if row.outcome in evidence.SEEN or judge.too_noisy(row)]
 
     @property
     def proofs(self) -> list[list[UnitResult]]:
         """Checks that fail only on the base, grouped by equal results on several targets."""
         groups: dict[tuple[object, ...], list[UnitResult]] = {}
         for entry in self.entries:
-            if went_red_to_green(entry.result) and entry.failures:
+            if judge.went_red_to_green(entry.result) and entry.failures:
                 sides = len(entry.failures), len(entry.passed)
                 key = (entry.result.stage, entry.name, entry.message, sides)
                 groups.setdefault(key, []).append(entry)
@@ -347,17 +333,33 @@ class PatchStory:
 
 
 def patch_story(
-    queue: Queue, patch: Patch, columns: Sequence[TargetCell], rows: Sequence[RecordRow]
+    queue: Queue, patch: Patch, columns: Sequence[TargetCell], records: Sequence[Record]
 ) -> PatchStory:
     """Return all that a patch's page shows, from the patch's records and journal."""
-    fresh, stale = sources_of(rows, State.FRESH), sources_of(rows, State.STALE)
-    refuted = refutations(queue, patch.name, [row.record for row in rows])
+    rows, states = rows_of(queue, records), {record.state for record in records}
+    fresh, stale = (
+        [row.source for row in rows if row.source and row.record.state is state]
+        for state in (State.FRESH, State.STALE)
+    )
+    refuted = refutations(queue, patch.name, records)
     entries = entries_of(patch, fresh)
-    report = _report(patch, entries, {source.details.verdict for source in fresh})
-    verdict = str(report.verdict) if entries else _UNSEEN
-    line = verdict_rest(report) if entries else f": contribbot verify {patch.name} makes one"
+    verdict, line = _UNSEEN, f": contribbot verify {patch.name} makes one"
+    if entries:
+        found = {source.details.verdict for source in fresh}
+        combined = next((each for each in _VERDICTS if each in found), Verdict.INCOMPLETE)
+        results = tuple(each.result for each in entries)
+        facts = {
+            "stages": results,
+            "verdict": combined,
+            "open": (*judge.open_targets(results),),
+        }
+        report = PatchReport.of_record(fresh[0].details).model_copy(update=facts)
+        verdict, line = str(combined), judge.verdict_rest(report)
     if refuted and verdict != Verdict.REFUTED:
-        verdict, line = str(Verdict.REFUTED), f": {'; '.join(map(refutation_line, refuted))}"
+        verdict, line = (
+            str(Verdict.REFUTED),
+            f": {'; '.join(map(judge.refutation_line, refuted))}",
+        )
     events = history.read(queue.folder, patch.name)
     passed = [entry for entry in entries if entry.result.outcome is Outcome.PASSED]
     tells = headline(figure_of(entry.source, entry.result) for entry in passed)
@@ -367,7 +369,7 @@ def patch_story(
         title=patch.spec.title,
         upstream=patch.upstream.name,
         pin=patch.pin.tag,
-        verdict=refuted_words(refuted) or verdict,
+        verdict=judge.refuted_words(refuted) or verdict,
         superseded=superseded_words(queue, patch.name),
         turned_down=bool(patch.spec.turned_down),
         pull_request=history.pull_request_words(events) or "none",
@@ -376,7 +378,6 @@ def patch_story(
         places=places_of(cells),
         cells=cells,
     )
-    states = {row.record.state for row in rows}
     worst = (State.TAMPERED, State.FOREIGN, State.STALE)
     return PatchStory(
         patch=patch,
@@ -391,33 +392,12 @@ def patch_story(
     )
 
 
-def _report(patch: Patch, entries: Sequence[UnitResult], verdicts: set[Verdict]) -> PatchReport:
-    """Return a report with the combined verdict of all fresh records."""
-    results = tuple(entry.result for entry in entries)
-    return PatchReport(
-        patch=patch.name,
-        upstream=patch.upstream.name,
-        pin=patch.pin.tag,
-        base_commit=None,
-        patched_tree=None,
-        stages=results,
-        verdict=next((each for each in _VERDICTS if each in verdicts), Verdict.INCOMPLETE),
-        open=tuple(open_targets(results)),
-    )
-
-
-def sources_of(rows: Iterable[RecordRow], state: State) -> list[Source]:
-    """Return the readable records in a state."""
-    return [row.source for row in rows if row.source and row.record.state is state]
-
-
 def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
     """Return the records as numbered rows of a list."""
     rows: list[RecordRow] = []
     for number, record in enumerate(records, start=1):
-        file = record.path.relative_to(queue.folder).as_posix()
-        file = file.encode("utf-8", "backslashreplace").decode()
-        details = record.statement.predicate.contribbot if record.statement else None
+        name, details = record.path.relative_to(queue.folder).as_posix(), record.details
+        file = name.encode("utf-8", "backslashreplace").decode()
         source = Source(f"R{number}", record, file, details, "") if details else None
         rows.append(RecordRow(file, record, source))
     return rows
@@ -426,17 +406,17 @@ def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
 def entries_of(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
     """Return each entry once, with the outcome that comes first in the order of outcomes."""
     order = {unit: place for place, unit in enumerate(units_of(patch))}
+
+    def rank(result: StageResult) -> tuple[int, bool]:
+        return _RANK.index(result.outcome), not judge.too_noisy(result)
+
     known: dict[tuple[str, str, str], UnitResult] = {}
     for source in sources:
         for result in source.stages:
             entry = UnitResult(result, source, (source.label,))
             best = known.setdefault(result.unit, entry)
-            if _rank(result) < _rank(best.result):
+            if rank(result) < rank(best.result):
                 known[result.unit] = entry
             elif best is not entry and result.outcome is best.result.outcome is Outcome.PASSED:
                 known[result.unit] = replace(best, labels=best.labels + entry.labels)
     return [known[key] for key in sorted(known, key=lambda key: order.get(key, len(order)))]
-
-
-def _rank(result: StageResult) -> tuple[int, bool]:
-    return _RANK.index(result.outcome), not too_noisy(result)
