@@ -167,28 +167,23 @@ def queue_folder() -> Path:
 
 def open_patch(patch: str) -> tuple[Queue, str]:
     """Return the queue, and the name of the patch that a user gave by name or folder."""
-    queue = open_queue()
-    return queue, select(queue, [name_of(patch)])[0]
+    queue, names = open_patches([patch])
+    return queue, names[0]
 
 
 def open_patches(
     patches: Sequence[str] | None, *, everything: bool | None = None
 ) -> tuple[Queue, list[str]]:
     """Return the queue, and the names of the patches that a user gave; if none, of all patches."""
-    queue = open_queue()
+    queue, names = open_queue(), [Path(patch).name for patch in patches or ()]
     everything = not patches if everything is None else everything
-    return queue, select(queue, [*map(name_of, patches or ())], everything=everything)
+    return queue, select(queue, names, everything=everything)
 
 
 def open_past(patch: str) -> tuple[Queue, str]:
     """Return the queue, and the name of a patch that is or was in the queue."""
     queue = open_queue()
-    return queue, past_name(queue, name_of(patch))
-
-
-def name_of(patch: str) -> str:
-    """Return the name of a patch from its name, or from its folder, such as patches/rmsnorm."""
-    return Path(patch).name
+    return queue, past_name(queue, Path(patch).name)
 
 
 def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> AbstractContextManager[Lines]:

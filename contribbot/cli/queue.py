@@ -37,7 +37,7 @@ def edit(
     force: bool = cli.flag("--force", _UNSAVED),
 ) -> cli.Reply:
     """Open a patch as commits in a git work tree of its own; `refresh` saves them in the patch."""
-    queue, name = cli.open_queue(), cli.name_of(patch)
+    queue, name = cli.open_queue(), Path(patch).name
     if abort and at is not None:
         raise UsageError("--abort and --at do not go together", hint="leave --at out")
     if force and not abort:
@@ -62,7 +62,7 @@ def refresh(
     Without PATCH: the work tree around the current folder.
     """
     tree = worktree.enclosing_tree(Path.cwd())
-    name = cli.name_of(patch) if patch else tree.state.key if tree else ""
+    name = Path(patch).name if patch else tree.state.key if tree else ""
     if not name:
         why = "no patch named, and this is not the work tree of one"
         raise UsageError(why, hint="name the patch")
@@ -240,8 +240,7 @@ def reorder(
     if before and after:
         raise UsageError("--before and --after do not go together", hint="leave one out")
     queue, name = cli.open_patch(patch)
-    done = arrange.reorder(queue, name, other=before or after, before=bool(before))
-    return _arranged(done)
+    return _arranged(arrange.reorder(queue, name, other=before or after, before=bool(before)))
 
 
 @cli.command("queue mv rmsnorm aiter-layout")
@@ -259,8 +258,7 @@ def fold(
     """Add one patch's commits to another patch, and take the first patch out of the queue."""
     queue, name = cli.open_patch(patch)
     with cli.live_lines() as lines:
-        done = arrange.fold(queue, name, into, progress=lines.download())
-    return _arranged(done)
+        return _arranged(arrange.fold(queue, name, into, progress=lines.download()))
 
 
 @cli.command("queue split rmsnorm rmsnorm-tests test/registered")
@@ -275,9 +273,8 @@ def split(
     """Move what a patch does to some files, or its last commits, into a new patch above it."""
     queue, lower = cli.open_patch(patch)
     with cli.live_lines() as lines:
-        done = arrange.split(
-            queue, lower, name, paths=paths or (), start=start or 0, progress=lines.download()
-        )
+        progress, paths = lines.download(), paths or []
+        done = arrange.split(queue, lower, name, paths=paths, start=start or 0, progress=progress)
     return _arranged(done)
 
 
@@ -316,16 +313,15 @@ def log(patch: str | None = cli.MAYBE_PATCH) -> cli.Reply:
     return cli.Reply(past, [Table(rows) if rows else f"{name}: nothing is recorded yet"])
 
 
-_VERSIONS = (
-    "Versions, as `queue log` lists them. One: against the files as they are now. "
-    "None: the last one."
-)
-
-
 @cli.command("queue diff rmsnorm v1..v2")
 def diff(
     patch: str = cli.PATCH,
-    between: str | None = cli.argument("[v1[..v2]]", _VERSIONS, None),
+    between: str | None = cli.argument(
+        "[v1[..v2]]",
+        "Versions, as `queue log` lists them. One: against the files as they are now. "
+        "None: the last one.",
+        None,
+    ),
 ) -> cli.Reply:
     """Compare versions of a patch commit by commit, whatever release each stands on."""
     queue, name = cli.open_past(patch)
