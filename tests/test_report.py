@@ -50,38 +50,27 @@ def make_report(folder: Path) -> Path:
         patch.setenv("CONTRIBBOT_CACHE", str(folder / "cache"))
         ran = Program(tracked_queue())("evidence", "report", folder / "site")
     assert (ran.code, ran.err) == (0, "")
-    assert (
-        # A long path folds the line.
-        " ".join(ran.out.split())
-        == f"{folder / 'site'}/index.html: {PATCHES + 1} pages; records: {RECORDS} fresh"
-    )
+    told = f"{folder / 'site'}/index.html: {PATCHES + 1} pages; records: {RECORDS} fresh"
+    assert " ".join(ran.out.split()) == told  # a long path folds the line
     return folder / "site"
 
 
-def test_the_real_queue(real: Path) -> None:
+def test_the_real_queue(real: Path, program: Program, tmp_path: Path) -> None:
     index = (real / "index.html").read_text()
     assert "<strong>Nothing here has run on an AMD GPU.</strong>" in index
     assert index.count('<th scope="row">') == PATCHES
     page = (real / "patches/rmsnorm.html").read_text()
-    red, green = (
-        page.index("AiterContractError: rmsnorm2d_fwd: input must be 2-D"),
-        page.index("85 tests pass"),
-    )
-    assert 0 < red < green
+    red = page.index("AiterContractError: rmsnorm2d_fwd: input must be 2-D")
+    assert 0 < red < page.index("85 tests pass")
     assert "https://github.com/sgl-project/sglang/blob/v0.5.10.post1/python/sglang" in page
     (record,) = (tracked_queue() / "evidence/rmsnorm").glob("*-cpu-*.json")
-    assert (real / "evidence/rmsnorm" / record.name).read_bytes() == (record).read_bytes()
+    assert (real / "evidence/rmsnorm" / record.name).read_bytes() == record.read_bytes()
+    outside = r'(?:src|href)="(?!https://github\.com/|#|data:|\.\./|[\w.-]+\.html)'
     for name in ("patches/stable-softmax.html", "patches/fp8-hw-convert.html"):
         text = (real / name).read_text()
-        assert (
-            re.findall(r'(?:src|href)="(?!https://github\.com/|#|data:|\.\./|[\w.-]+\.html)', text)
-            == []
-        )
-        assert 'role="img"' in text
-        assert "#0101" not in text
-
-
-def test_the_same_queue_gives_the_same_bytes(real: Path, program: Program, tmp_path: Path) -> None:
+        assert re.findall(outside, text) == []
+        assert ('role="img"' in text, "#0101" in text) == (True, False)
+    # The same queue gives the same bytes.
     assert program("--queue", tracked_queue(), "evidence", "report", tmp_path / "site").code == 0
     assert contents(tmp_path / "site") == contents(real)
 
@@ -189,27 +178,22 @@ def timed(claim: float, median: float) -> StageResult:
     return seen("bench", "cuda", cases=[measured("a", median)], at_least=claim)
 
 
-def grid(before: float, after: float) -> StageResult:
-    def cells(ratio: float) -> list[object]:
-        output = {
-            "name": "o", "kind": "error", "dtype": "float32", "shape": [1], "elements": 1,
-            "mismatches": 0, "non_finite": 0, "worst_seed": 0, "max_abs": 1.0, "reference_abs": 1.0,
-            "allowed": 2.0, "largest": 1.0, "ratio": ratio, "complaint": "",
-        }  # fmt: skip
-        kept = {"test": "t", "cell": "c", "axes": {}, "seeds": [0], "failed": ""}
-        return [{**kept, "outputs": [output]}]
-
-    judged = {**NUMERICS, "cells": {"base": cells(before), "patched": cells(after)}}
-    return seen("numerics", red="wrong", numerics=judged)
+def grid(*ratios: float) -> StageResult:
+    output: dict[str, object] = {
+        "name": "o", "kind": "error", "dtype": "float32", "shape": [1], "elements": 1,
+        "mismatches": 0, "non_finite": 0, "worst_seed": 0, "max_abs": 1.0, "reference_abs": 1.0,
+        "allowed": 2.0, "largest": 1.0, "complaint": "",
+    }  # fmt: skip
+    cell = {"test": "t", "cell": "c", "axes": {}, "seeds": [0], "failed": ""}
+    sides = [[{**cell, "outputs": [{**output, "ratio": ratio}]}] for ratio in ratios]
+    cells = dict(zip(("base", "patched"), sides, strict=True))
+    return seen("numerics", red="wrong", numerics={**NUMERICS, "cells": cells})
 
 
-def compiled() -> StageResult:
-    side = SIDES["compile"]
-    base = {**side, "instructions": 90,
-            "failed": [{"test": "it", "when": "compile", "message": "wrong"}]}  # fmt: skip
-    return seen("compile", "gfx942", red="wrong", base=base, patched={**side, "instructions": 40})
-
-
+FAILED = {"test": "it", "when": "compile", "message": "wrong"}
+COMPILED = seen("compile", "gfx942", red="wrong",
+                base={**SIDES["compile"], "instructions": 90, "failed": [FAILED]},
+                patched={**SIDES["compile"], "instructions": 40})  # fmt: skip
 RED = seen("reproduce", red="wrong")
 #: Outcomes, and the headline of all of them.
 HEADLINES: dict[str, tuple[list[StageResult], str]] = {
@@ -221,24 +205,23 @@ HEADLINES: dict[str, tuple[list[StageResult], str]] = {
     "a claimed speed": ([RED, timed(1.2, 1.5)], "1.50x the speed (CUDA)"),
     "a cost is no headline": ([RED, timed(0.9, 0.95)], "fails \u2192 1 pass (CPU)"),
     "an error": ([RED, grid(30.0, 1.5)], "error 30x \u2192 1.5x (CPU)"),
-    "compiled": ([compiled()], "90 instructions \u2192 40 instructions (gfx942, compiled)"),
+    "compiled": ([COMPILED], "90 instructions \u2192 40 instructions (gfx942, compiled)"),
     "nothing": ([seen("reproduce")], ""),
 }
 
 
 @pytest.mark.parametrize(("results", "said"), HEADLINES.values(), ids=HEADLINES)
 def test_the_headline(area: Toy, results: list[StageResult], said: str) -> None:
-    made = made_up(
-        load_queue(area.queue), "area", MACHINE, outcomes={}, seconds=1, commit=area.commit
-    )
-    for verdict, mark in (
-        (Verdict.PROVED, ""),
+    queue = load_queue(area.queue)
+    made = made_up(queue, "area", MACHINE, outcomes={}, seconds=1, commit=area.commit)
+    for verdict, end in (
+        (Verdict.PROVED, ")"),
         (Verdict.INCOMPLETE, ", other checks not run there)"),
     ):
         details = made.predicate.contribbot.model_copy(update={"verdict": verdict})
         source = Source("", Record(Path(), State.FRESH, "", made), "", details, "")
         figures = [figure_of(source, result) for result in results]
-        assert headline(figures) == (said.replace(")", mark) if mark else said)
+        assert headline(figures) == said.replace(")", end)
 
 
 def test_failures_come_first(proved: Path, toy: Toy, program: Program) -> None:
