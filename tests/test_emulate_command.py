@@ -278,7 +278,6 @@ PYTEST = ["--", "pytest", "--version"]
         (["gfx942", "--", "python", "nope.py"], NO_FILE),
         (["gfx942", "--", "pytest", "nope.py"], NO_FILE),
         (["gfx942", "--report", "new", "--", "pytest", "nope.py"], NO_FILE),
-        (["--report", "nope"], "nope: no sweep in it; "),
         (["gfx942", "--report", "new", "--compare", "nope", *PYTEST], "nope: no sweep in it; "),
         (["gfx942", "--report", "new", "--report", "nope", *PYTEST], "nope: no sweep in it; "),
     ],
