@@ -63,7 +63,7 @@ def read(queue: Queue, name: str) -> Attestation:
 
 
 def _digest(queue: Queue, body: Body, attestation: Attestation) -> str:
-    """Return the digest of an attestation, the text, the patch, lower patches and questions."""
+    """Return the digest over an attestation, its text and patch, lower patches and questions."""
     patch = queue.patch(body.patch)
     made = attestation.model_dump(mode="json", exclude={"digest"})
     stated = (patch.name, patch.upstream.repository, patch.digest, patch.checks_digest)

@@ -241,7 +241,7 @@ def test_folders(patch: Patch, rules: Rules) -> tuple[str, ...]:
 
 
 def ai_used(contribution: Contribution) -> bool:
-    """Tell whether a contribution states that AI was used."""
+    """Return whether a contribution states that AI was used."""
     return bool(contribution.ai) and not _NO_AI.match(contribution.ai)
 
 
@@ -413,19 +413,20 @@ def make_comment(queue: Queue, name: str, github: GitHub | None = None) -> Comme
 
 def _require_same(github: GitHub, patch: Patch, commit: str) -> None:
     """Refuse a pull request or issue that was closed or moved, or has a new head."""
-    repository, _, number = patch.spec.theirs.partition("#")
-    pull = github.pull(repository, int(number)).complete() if patch.spec.pull else None
-    found = pull or github.issue(repository, int(number)).complete()
+    theirs = patch.spec.theirs
+    repository, _, number = theirs.partition("#")
+    pull = github.pull(theirs).complete() if patch.spec.pull else None
+    found = pull or github.issue(theirs).complete()
     place = "/".join(found.html_url.split("/")[-4:-2])
     if place.lower() != repository.lower():
         hint = f"write {place}#{number} in {patch.folder / 'patch.toml'}"
         raise OpeningError(f"{patch.name}: {repository} has moved to {place}", hint=hint)
     if found.state != "open":
         hint = f"nothing is to be said there; take it out: contribbot queue retire {patch.name}"
-        raise OpeningError(f"{patch.name}: {patch.spec.theirs} is {found.state}", hint=hint)
+        raise OpeningError(f"{patch.name}: {theirs} is {found.state}", hint=hint)
     if pull and commit not in {"", pull.head.sha}:
-        why = f"{patch.spec.theirs} is at {pull.head.sha[:12]} now, and tried was {commit[:12]}"
-        hint = f"take its commits under another name: contribbot new NAME {patch.spec.theirs}"
+        why = f"{theirs} is at {pull.head.sha[:12]} now, and tried was {commit[:12]}"
+        hint = f"take its commits under another name: contribbot new NAME {theirs}"
         raise OpeningError(f"{patch.name}: {why}", hint=hint)
 
 

@@ -172,8 +172,7 @@ def place_of(issue: Issue) -> str:
 def linked_pulls(github: GitHub, issue: str, upstream: str) -> dict[str, Issue]:
     """Read the pull requests of an upstream that the timeline of an issue links."""
     found: dict[str, Issue] = {}
-    repository, _, number = issue.partition("#")
-    for event in github.issue(repository, int(number)).get_timeline() if issue else ():
+    for event in github.issue(issue).get_timeline() if issue else ():
         if event.event != "cross-referenced":
             continue
         if event.source is None:
@@ -209,8 +208,7 @@ def _search(
 
 def _related(github: GitHub, patch: Patch) -> dict[str, Issue]:
     """Read the pull requests that the patch names in `related`."""
-    parts = (reference.partition("#") for reference in patch.spec.related)
-    items = (github.issue(place, int(number)).complete() for place, _, number in parts)
+    items = (github.issue(reference).complete() for reference in patch.spec.related)
     return {_reference(item).lower(): item for item in items if is_pull(item)}
 
 
@@ -236,11 +234,10 @@ def _with_files(
     github: GitHub, patch: Patch, known: Candidate, functions: Mapping[str, frozenset[str]]
 ) -> Candidate:
     """Return a candidate with the files and functions that it shares with the patch."""
-    repository, _, number = known.reference.partition("#")
-    if repository.lower() != patch.upstream.repository.lower():
+    if known.reference.partition("#")[0].lower() != patch.upstream.repository.lower():
         return known
     touched = {path for file in touched_files(patch.files) for path in (file.path, file.before)}
-    theirs = github.pull(repository, int(number)).get_files()
+    theirs = github.pull(known.reference).get_files()
     shared = [it for it in theirs if {it.filename, it.previous_filename or it.filename} & touched]
     both = {
         name
@@ -256,8 +253,7 @@ def with_end(github: GitHub, known: Candidate) -> Candidate:
     """Return a closed candidate as merged by a bot, or with a maintainer's last comment."""
     if known.state != "closed":
         return known
-    repository, _, number = known.reference.partition("#")
-    pull, landing = ending_of(github, repository, int(number))
+    pull, landing = ending_of(github, known.reference)
     if landing is not None and landing.upstream:
         return known.model_copy(update={"state": "merged"})
     every = (*pull.comment_page.nodes, *pull.review_page.nodes)

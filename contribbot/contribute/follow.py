@@ -436,7 +436,7 @@ def read_news(pull: PullState, seen: Mapping[str, str]) -> tuple[dict[str, str],
 
 
 def _same_person(login: str, other: str) -> bool:
-    """Tell whether two logins are of one account; a deleted account matches none."""
+    """Return whether two logins are of one account; a deleted account matches none."""
     return bool(login) and login.lower() == other.lower()
 
 

@@ -171,8 +171,7 @@ class GateCase:
 
     def ending(self, reference: str) -> Landing | None:
         """Return how a pull request ended; None: still open."""
-        repository, _, number = reference.partition("#")
-        return self.ask(lambda github: ending_of(github, repository, int(number))[1])
+        return self.ask(lambda github: ending_of(github, reference)[1])
 
     @cached_property
     def publication(self) -> Publication:
@@ -397,17 +396,15 @@ def check_issue(case: GateCase) -> Observation | None:
     named, correct = case.patch.spec.contribution.issue, f"correct `issue` in {_TABLE}"
     if not named:
         return None
-    repository, _, number = named.partition("#")
     try:
-        issue = case.ask(lambda github: github.issue(repository, int(number)).complete())
+        issue = case.ask(lambda github: github.issue(named).complete())
     except (NotFoundError, RefusedError) as error:
         if isinstance(error, RefusedError) and error.status != HTTPStatus.GONE:
             raise
         return failed("issue-absent", f"there is no {named}", correct)
-    seen, place = f"{named} “{line_of(issue.title)}” is", place_of(issue)
-    if place.lower() != repository.lower() or issue.number != int(number):
-        now = line_of(f"{place}#{issue.number}")
-        return failed("issue-moved", f"{named} is {now} now", correct)
+    seen, now = f"{named} “{line_of(issue.title)}” is", f"{place_of(issue)}#{issue.number}"
+    if now.lower() != named.lower():
+        return failed("issue-moved", f"{named} is {line_of(now)} now", correct)
     if is_pull(issue):
         then = f"{correct}, or name it in `related`"
         return failed("issue-is-pull", f"{seen} a pull request", then)

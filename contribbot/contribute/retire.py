@@ -87,7 +87,7 @@ def _of_pull(queue: Queue, known: Publication, name: str, connect: Connect) -> s
     if not known.reference:
         return ""
     with connect() as github:
-        pull, landing = ending_of(github, known.repository, known.number)
+        pull, landing = ending_of(github, known.reference)
     if landing is None:
         hint = "wait until it is merged, or give a reason with --why; it is then left open"
         raise RetiringError(f"{name}: its pull request {known.reference} is open", hint=hint)

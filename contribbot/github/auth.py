@@ -1,4 +1,4 @@
-"""Find the GitHub server and its token; `requester` keeps the token out of messages and files."""
+"""Find the GitHub server and its token; `client` keeps the token out of messages and files."""
 
 from __future__ import annotations
 

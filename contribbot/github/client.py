@@ -620,13 +620,15 @@ class GitHub:
         """Return a repository; its `full_name` is the asked name until `complete()`."""
         return Repository(self.requester, attributes={"url": slug(name), "full_name": name})
 
-    def pull(self, repository: str, number: int) -> PullRequest:
-        """Return a pull request."""
-        return self.repository(repository).get_pull(number)
+    def pull(self, reference: str) -> PullRequest:
+        """Return the pull request `owner/name#number`."""
+        repository, _, number = reference.partition("#")
+        return self.repository(repository).get_pull(int(number))
 
-    def issue(self, repository: str, number: int) -> Issue:
-        """Return an issue, or the issue side of a pull request."""
-        return self.repository(repository).get_issue(number)
+    def issue(self, reference: str) -> Issue:
+        """Return the issue `owner/name#number`, or the issue side of a pull request."""
+        repository, _, number = reference.partition("#")
+        return self.repository(repository).get_issue(int(number))
 
     def ref(self, repository: str, branch: str) -> GitRef:
         """Return a branch, to move it: PyGithub's `get_git_ref` has another address."""
@@ -675,7 +677,7 @@ class GitHub:
         with contextlib.suppress(*_REFUSED, KeyError, TypeError):
             pull.mark_ready_for_review()
             return pull
-        return self.pull(pull.base.repo.full_name, pull.number).complete()
+        return pull.base.repo.get_pull(pull.number).complete()
 
 
 @contextlib.contextmanager

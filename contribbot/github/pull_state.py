@@ -318,7 +318,7 @@ def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str
 
 def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError) -> PullState:
     """Read by REST the bare state of an open pull request."""
-    pull = github.pull(repository, number).complete()
+    pull = github.pull(f"{repository}#{number}").complete()
     if pull.state != "open":
         raise why  # only GraphQL tells whether a bot has landed it, or a commit reverted it
     return PullState(
@@ -402,9 +402,10 @@ class Landing:
         return f"{fate}{into} as {self.commit[:_SHORT]}{back}"
 
 
-def ending_of(github: GitHub, repository: str, number: int) -> tuple[PullState, Landing | None]:
-    """Return a pull request's state and its end; None: the pull request is open."""
-    pull = read_pull_state(github, repository, number)
+def ending_of(github: GitHub, reference: str) -> tuple[PullState, Landing | None]:
+    """Return the state and the end of `owner/name#number`; None: the pull request is open."""
+    repository, _, number = reference.partition("#")
+    pull = read_pull_state(github, repository, int(number))
     return pull, None if pull.state == "open" else judge_landing(github, repository, pull)
 
 

@@ -44,7 +44,7 @@ TEMPLATE = """\
 
 </details>
 """
-#: Where the queue keeps it.
+#: The path of the template in the queue.
 OWN = "templates/toy.md.j2"
 
 

@@ -15,7 +15,7 @@ from tests.github.handle import GitHub
 from tests.github.state import Repository
 from tests.toy import Toy, git
 
-#: What a person fills into the `patch.toml` that `contribbot new` wrote.
+#: The texts that a person writes into the patch.toml of `contribbot new`.
 PROSE = {
     "what goes wrong": "Areas are sums.",
     "why:": "A plus.",
@@ -36,13 +36,13 @@ docs = "none needed: nothing that users see."
 """
 TITLE = "[Bugfix] Multiply the sides"
 MESSAGE = "Multiply the sides of a rectangle\n\nAdding is no area.\n\nAssisted-by: A model"
-#: A question of `attest`, and whether it wants a yes.
+#: A question of `attest`; the third group: the question wants a yes.
 _QUESTION = re.compile(r"\[(\d+)/(\d+)\] [^\n]*\((yes)?[^\n]*\) $")
 
 
 @dataclass
 class Person:
-    """Who sits there, with a new queue and the local GitHub."""
+    """A person with a new queue, at the local GitHub."""
 
     table: Table
 

@@ -9,29 +9,24 @@ from contribbot.contribute.follow import Following, follow
 from contribbot.contribute.model import Followed
 from contribbot.queue import history
 from contribbot.queue.history import DoneEvent, IntentEvent, PullRequestEvent
+from tests.contribute import bodytoy
 from tests.contribute.place import Place
 from tests.github.handle import GitHub
-from tests.github.server import Logged
-from tests.github.state import Comment, Pull, User, Verdict
-from tests.github.state_social import (
+from tests.github.pulling import (
     add_check_run,
     add_comment,
     add_event,
-    add_reply,
     add_review,
     add_review_comment,
 )  # fmt: skip
+from tests.github.server import Logged
+from tests.github.state import Comment, Pull, User, Verdict
 from tests.toy import FIXED, Toy
 
-RULES = """
-upstream = "toy"
-source = "made up"
-targets = ["gfx942", "gfx950"]
-
-[body]
-template = "1"
-live = ".github/pull_request_template.md"
-
+#: The rules of the toy upstream, with CI on two targets.
+RULES = (
+    bodytoy.RULES.replace('["gfx942"]', '["gfx942", "gfx950"]')
+    + """
 [ci]
 start = "Someone entitled comments `/amd-ci run`."
 current = true
@@ -39,13 +34,10 @@ current = true
 [ci.targets]
 gfx942 = '(?i)mi300'
 gfx950 = '(?i)mi355'
-
-[[questions]]
-name = "read"
-text = "Have you read it?"
 """
+)
 AREA = "src/toy/area.py"
-#: The line of the fix in the file as the patch makes it.
+#: The number of the line that the fix changes.
 LINE = FIXED.splitlines().index("    area = width * height") + 1
 
 
@@ -152,7 +144,7 @@ class Post(Place):
         return add_review_comment(state, pull, self.reviewer, text, path=AREA, line=line)
 
     def answer(self, root: Comment, text: str, who: User | None = None) -> Comment:
-        return add_reply(self.github.state, self.pull, who or self.me, root, text)
+        return add_review_comment(self.github.state, self.pull, who or self.me, text, root=root)
 
     def review(
         self, verdict: Verdict, body: str = "", *, who: User | None = None, patch: str = "area"
@@ -169,7 +161,7 @@ class Post(Place):
 
 
 def make_post(toy: Toy, github: GitHub, *names: str, opened: bool = False) -> Post:
-    """Make it, with patches of these names; also with their pull requests."""
+    """Return a person with patches of these names, and perhaps with their pull requests."""
     content = toy.format_patch({AREA: FIXED})
     for name in names or ("area",):
         toy.put_patch(name, patch=content)

@@ -17,33 +17,35 @@ from contribbot.contribute.model import Attestation, Attester, Body, Gate, Row
 from contribbot.queue import history
 from contribbot.queue.history import DoneEvent
 from tests.conftest import Program, Ran
+from tests.contribute import bodytoy
 from tests.contribute.bodytoy import OWN, TEMPLATE
 from tests.contribute.place import Place
 from tests.github.handle import GitHub
+from tests.github.pulling import add_issue
 from tests.github.state import Pull, User
-from tests.github.state_social import add_issue
 from tests.toy import AREA, FIXED, Toy
 
-#: Shortly after the local GitHub's clock begins.
+#: A time shortly after the start of the local GitHub's clock.
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 LIVE = ".github/pull_request_template.md"
-RULES = """
-upstream = "toy"
-source = "made up"
+#: The rules of the toy upstream, with a value for each rule of the gate.
+RULES = (
+    """
 title = '^\\[[A-Z]\\w+\\] \\S'
 title_hint = "[Bugfix] What it does"
 sign_off = true
 issue = "required"
-tests = ["tests"]
 require = ["cpu"]
-targets = ["gfx942"]
 open_prs = 2
 labels = ["rocm"]
 lint = "lint --all"
-
-[body]
-template = "1"
-live = ".github/pull_request_template.md"
+"""
+    + bodytoy.RULES.replace("you read it?", "you read every changed line?")
+    + """
+[[questions]]
+name = "ai"
+text = "How was AI used?"
+answer = "text"
 
 [ai]
 disclosed = true
@@ -52,16 +54,8 @@ trailer = '^Assisted-by: \\S'
 [ci]
 start = "A comment by someone entitled."
 current = true
-
-[[questions]]
-name = "read"
-text = "Have you read every changed line?"
-
-[[questions]]
-name = "ai"
-text = "How was AI used?"
-answer = "text"
 """
+)
 CONTRIBUTION = """
 # What the pull request needs.
 [contribution]
@@ -81,7 +75,7 @@ MESSAGE = (
 )
 CHANGES: dict[str, str | bytes] = {"src/toy/area.py": FIXED, "tests/test_area.py": TEST}
 TITLE = "[Bugfix] Multiply the sides"
-#: To the questions of `attest`.
+#: The answers to the questions of `attest`.
 ANSWERS = ("yes", "It drafted the change.", "yes")
 #: The toy with another function changed, and the same function another way.
 BESIDE = {"src/toy/area.py": AREA.replace("base * height / 2", "0.5 * base * height")}
@@ -99,7 +93,7 @@ def put_patch(toy: Toy, changes: dict[str, str | bytes]) -> None:
 
 
 def edit(toy: Toy, before: str, after: str, path: str = "patches/area/patch.toml") -> None:
-    """Change a text in a file of the queue; it must be there."""
+    """Replace a text in a file of the queue; the file must have the text."""
     file = toy.queue / path
     text = file.read_text()
     assert before in text, before
@@ -121,7 +115,7 @@ class Proved:
 
 
 def make_proved(root: Path, changes: dict[str, str | bytes] | None = None) -> Proved:
-    """Make it; this runs the checks for real."""
+    """Return a patch that its gate lets through; this runs the checks for real."""
     toy = Toy(root / "toy")
     put_patch(toy, changes or CHANGES)
     return verify(toy, root)

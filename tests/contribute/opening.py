@@ -28,7 +28,7 @@ from tests.toy import FIXED, GIT_ENV, Toy, git
 
 
 def written(title: str, text: str, *, patch: str = "area") -> Body:
-    """Return a text as a patch's, whatever it says."""
+    """Return a body with any text, as if the body of a patch."""
     return Body(
         patch=patch, upstream="toy", repository="example/toy", title=title, template="1", text=text,
         sha256=hashlib.sha256(text.encode()).hexdigest(), characters=len(text),
@@ -40,7 +40,7 @@ def written(title: str, text: str, *, patch: str = "area") -> Body:
 
 @dataclass
 class Commit:
-    """The parts of a commit that must be as in the patch."""
+    """The parts of a commit that must be equal to the patch's."""
 
     tree: str
     author: str
@@ -77,7 +77,7 @@ class Desk(Place):
         return [each for each in made if each.method in WRITES]
 
     def refused(self, match: str, *names: str, **asked: bool) -> OpeningError:
-        """See that it is refused before anything is written, and return what is said."""
+        """Check that `open-pr` refuses before any write, and return the error."""
         before, events = len(self.github.requests), self.events()
         with pytest.raises(OpeningError, match=match) as caught:
             self.open(*names, **asked)

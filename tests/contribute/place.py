@@ -20,7 +20,7 @@ from tests.github.server import Logged
 from tests.github.state import Pull, Repository, User
 from tests.toy import Toy
 
-#: What changes something on GitHub.
+#: The methods of requests that change something on GitHub.
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -28,7 +28,7 @@ WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 class Place:
     """A person with a queue, and the GitHub that it goes to."""
 
-    #: Where its pages are; nothing: where its API is.
+    #: The URL of GitHub's pages; empty: the URL of the API.
     web: ClassVar = ""
     toy: Toy
     github: GitHub
@@ -58,7 +58,7 @@ class Place:
 
     @contextlib.contextmanager
     def connect(self, token: str = "", *, waits: Waits | None = None) -> Iterator[Client]:
-        """Give contribbot's client, as the person or with another token."""
+        """Yield contribbot's client, with the person's token or another."""
         patient = Waits(self.waited.append, 900.0, self.attempts, 0, lambda: sum(self.waited))
         with connect(
             server=Server(api=self.github.base, web=self.web or self.github.base),

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "snapshots"
-#: Set to 1, the snapshots are written afresh; read what changed before you commit it.
+#: With the value 1, tests write the snapshots: read the difference before you commit.
 UPDATE = "CONTRIBBOT_UPDATE_SNAPSHOTS"
 
 
 def assert_snapshot(name: str, text: str) -> None:
-    """Compare a text with its snapshot, or write that where it is asked for."""
+    """Compare a text with its snapshot; write the snapshot if the variable asks for that."""
     path = FOLDER / name
     if os.environ.get(UPDATE) == "1":
         path.parent.mkdir(exist_ok=True)

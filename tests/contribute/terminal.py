@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 LATE: Final = 30.0
-#: Starts a program at the terminal that is its standard input, so that Ctrl-C reaches it; a suite
-#: that was started in the background hands down that SIGINT is ignored.
+#: Starts a program with its standard input as controlling terminal, so that Ctrl-C reaches it; a
+#: test suite in the background would hand down that SIGINT is ignored.
 AT_TERMINAL: Final = ("setsid", "--ctty", "env", "--default-signal=INT", sys.executable)
 
 
@@ -61,7 +61,7 @@ class Terminal:
 
 @contextlib.contextmanager
 def sitting(*args: str, env: Mapping[str, str], cwd: Path | None = None) -> Iterator[Terminal]:
-    """Start Python with these arguments at a terminal; it is over when the person leaves."""
+    """Start Python with arguments at a terminal, and kill the program at the end."""
     master, slave = pty.openpty()
     child = subprocess.Popen(
         [*AT_TERMINAL, *args], stdin=slave, stdout=slave, stderr=slave, cwd=cwd,

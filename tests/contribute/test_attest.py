@@ -146,7 +146,7 @@ def test_what_was_typed_ahead_is_no_answer(table: Table, sit: Sit) -> None:
     assert leftovers(table) == []
 
 
-#: The kernel kills it when the attestation is about to be brought to the disk.
+#: A program that is killed at the fsync of the attestation.
 KILLED = """
 import os, signal
 real = os.fsync
@@ -260,7 +260,7 @@ def test_another_text_than_the_attested_one_is_not_posted(table: Table) -> None:
     ):
         with pytest.raises(AttestationError, match=VOID):
             require(queue, other)
-    # The same figures proved anew say the same.
+    # A new record with the same figures changes nothing in the text.
     assert Program(table.toy.queue)("verify", "area").code == 0
     require(table.queue, table.body())
 

@@ -81,7 +81,7 @@ def test_a_real_text_has_what_a_reader_can_open_and_what_a_record_holds(case: st
     first = body.text.partition("\n")[0]
     gone = "**Superseded by sgl-project/sglang#23974: v0.5.23 has the fix"
     assert first.startswith(gone) is (case == "rmsnorm")
-    # Each row is a test or a source of the upstream, and its figure is one that a record holds.
+    # Each row names a test or a source of the upstream, with a figure from a record.
     diff, rows = "".join(file.content.decode() for file in patch.files), table_of(body.text)
     for row in rows:
         name = re.match(r"\| `([^`]+)`", row)
@@ -95,7 +95,7 @@ def test_a_real_text_has_what_a_reader_can_open_and_what_a_record_holds(case: st
         passed = dig(stage, "details", "patched", "passed")
         assert isinstance(passed, list)
         assert any(row.endswith(f"| {len(passed)} pass |") for row in mine)
-    # What was compiled is nowhere said as if it had run; what ran on CUDA says so.
+    # The text never says that compiled code has run.
     assert {"gfx942", "gfx950"} <= set(body.not_run)
     assert f"**Not run** on {', '.join(body.not_run)}: no AMD GPU was used." in body.text
     results = [row for row in body.text.splitlines() if row.startswith("| ")]
@@ -104,14 +104,14 @@ def test_a_real_text_has_what_a_reader_can_open_and_what_a_record_holds(case: st
 
 
 def table_of(text: str) -> list[str]:
-    """Return the rows of the table that a reader sees at once; there is one at most."""
+    """Return the rows of the table outside folds; a text has at most one table."""
     shown = re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
     rows = [row for row in shown.splitlines() if row.startswith("|")]
     assert sum(row.startswith("|---") for row in rows) <= 1
     return rows[2:]
 
 
-#: Every queue patch for its own upstream, and for each other whose template could hold it.
+#: Patches of the queue, each with every upstream's template.
 TEXTS = [
     (name, template)
     for name in REAL[:5]
@@ -140,7 +140,7 @@ def test_a_text_is_as_short_as_its_upstreams_reviewers_read(
     assert body.words <= WORDS or spec.upstream != upstream
     rows = table_of(body.text)
     assert len(rows) <= 6
-    # No row twice, nor again in the fold; each says on what.
+    # No row comes twice, in sight or in the fold.
     every = [row for row in body.text.splitlines() if re.match(r"\| [^|]+ \| [^*|]+ \|", row)]
     assert len(every) == len(set(every))
     code = re.findall(r"^To see it:\n\n```\w+\n(.*?)\n```$", body.text, re.DOTALL | re.MULTILINE)
@@ -171,14 +171,14 @@ def text_of(toy: Toy) -> str:
 
 
 def contribute(known: Toy, text: str) -> str:
-    """Put a table `[contribution]` into the patch, and return the text that comes of it."""
+    """Put a table `[contribution]` into patch.toml, and return the body's text."""
     path = known.queue / TOML
     path.write_text(f"{path.read_text().partition('[contribution]')[0]}\n[contribution]\n{text}")
     return text_of(known)
 
 
 def test_a_toy_says_what_failed_and_what_passes(known: Toy) -> None:
-    # No reader can open the check's file before somebody says where it is.
+    # Without `records` or `tests`, no reader can open the check's file.
     assert not table_of(text_of(known))
     contribute(known, 'records = "https://example.org/q"\n')
     file = "[`test_red.py`](https://example.org/q/patches/area/checks/test_red.py)"
@@ -218,7 +218,7 @@ def test_hostile_output_is_shown_and_does_nothing(toy: Toy, program: Program) ->
 
 
 def assert_inert(text: str) -> None:
-    """See that a text has only the HTML, links and headings that we write."""
+    """Check that a text has only the HTML, links and headings of the templates."""
     assert all(char.isprintable() or char == "\n" for char in text.replace("\u2060", ""))
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
     flat = [row for token in tokens for row in (token, *(token.children or ()))]
@@ -234,7 +234,7 @@ def assert_inert(text: str) -> None:
     )
     assert not [row for row in flat if row.type in {"link_open", "image"}]
     assert len([row for row in flat if row.type == "heading_open"]) == 2
-    # In a commit message nothing is code: there it must not be a reference either.
+    # A commit message has no code spans: no text may be a reference there.
     for live in (r"@octocat", r"#\d", r"GH-\d", r"issues/\d"):
         assert re.search(live, text) is None
 
@@ -246,15 +246,15 @@ def assert_inert(text: str) -> None:
         ("a\n===\nb", "a\n\\===\nb"),
         ("<!-- hidden", "&lt;!-- hidden"),
         ("</details> `</b>`", "&lt;/details> `</b>`"),
-        # None of these is a code span, whatever it looks like.
+        # These look like code spans, and are none.
         ("`` <details> `", "`` &lt;details> `"),
         ("\\` <details> `", "\\` &lt;details> `"),
         ("a `b\nc` <details> `d", "a `b c` &lt;details> `d"),
-        # Lines of a paragraph are joined, and no others.
+        # Only the lines of a paragraph are joined.
         ("a\nb\n- c\n  d", "a b\n- c\n  d"),
         ("a | b\n--- | ---\n1 | 2", "a | b\n--- | ---\n1 | 2"),
         ("a\n```\nb\nc\n```\nd\ne", "a\n```\nb\nc\n```\nd e"),
-        # An open fence is closed.
+        # A fence that was left open is closed.
         ("```c\n## x", "```c\n## x\n```"),
     ],
 )
@@ -448,7 +448,7 @@ def test_a_person_may_say_that_they_evaluated_a_model(known: Toy) -> None:
     assert "End to end, with a model: **not run**.\n" in contribute(known, "")
     said = contribute(known, 'model_evaluation = "GSM8K on my desk: 0.71 before and after."\n')
     assert "End to end, with a model" not in said
-    # Nobody takes it for something that a record shows.
+    # The text says that no record shows this.
     start = "\n**End to end**, as a person says; no record is of it: "
     assert f"{start}GSM8K on my desk: 0.71 before and after.\n" in said
 
@@ -510,7 +510,7 @@ def test_a_time_has_three_digits_and_its_unit(value: float, said: str) -> None:
     assert seconds(value) == said
 
 
-#: What the lines that a maintainer pastes print where the patch is not.
+#: The output of each reproducer without the patch.
 PASTED = {
     "stable-softmax": r"torch.bfloat16 1 True 0\.4\d%\ntorch.bfloat16 1 False 0\.2\d%\n"
     r"torch.bfloat16 2 True 0\.9\d%\ntorch.bfloat16 2 False 0\.1\d%\n"

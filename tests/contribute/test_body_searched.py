@@ -60,7 +60,7 @@ def test_nothing_is_told_where_it_is_not_asked_for_or_was_not_seen(table: Table)
     edit(table.toy, "duplicates = true\n", "", RULES)
     assert line_of(table) == ""
     edit(table.toy, "[body]\n", "[body]\nduplicates = true\n", RULES)
-    # Of another question, or too long ago, it says nothing of this one now.
+    # A search for another issue, or an old search, is not named.
     edit(table.toy, 'issue = "example/toy#1"', 'issue = "example/toy#2"')
     assert line_of(table) == ""
     edit(table.toy, 'issue = "example/toy#2"', 'issue = "example/toy#1"')

@@ -49,7 +49,7 @@ def test_renames_modes_deletions_and_bytes_of_any_kind(
     commit(folder, "A program, and fewer files\n", left)
     desk = desk_with(toy, github, folder, base)
     if elsewhere:
-        # Between the functions, so that hunks go elsewhere and nothing conflicts.
+        # The insertion between the functions moves hunks, without a conflict.
         longer = AREA.replace('"""Areas."""\n', '"""Areas."""\n\nSIDES = 4\n')
         desk.push({"src/toy/area.py": longer.encode(), "new": b"file\n"})
     desk.open()
@@ -72,7 +72,7 @@ def test_a_file_becomes_a_folder_and_a_folder_a_file(
 def test_what_was_carried_is_posted_once_each(toy: Toy, github: GitHub, folder: Path) -> None:
     base = git(folder, "rev-parse", "HEAD").decode().strip()
     commit(folder, "One\n", {"a": "same\n", "b": "same\n", "c/d": "other\n", "gone": "x\n"})
-    # Back to what the upstream has, and a rename: nothing that it lacks.
+    # Reverted files and a rename need no new blob.
     commit(folder, "Two\n", {"gone": None, "b": "toy\n", "README": None})
     desk = desk_with(toy, github, folder, base)
     made = desk.writes()

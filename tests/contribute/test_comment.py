@@ -31,7 +31,7 @@ MARK = ("problem =", f'pull = "{PULL}"\nproblem =')
 
 
 def test_it_says_what_was_run_and_how_to_repeat_it(known: Toy, program: Program) -> None:
-    # The pull request is somebody else's, and so are its reasons: they need not be told.
+    # The reasons for somebody else's pull request need no prose.
     edit(known, 'problem = "Areas are sums."', 'problem = "TODO: what goes wrong"', TOML)
     edit(known, *MARK)
     patch = load_queue(known.queue).patch("area")
@@ -104,7 +104,7 @@ def test_hostile_output_does_nothing(toy: Toy, program: Program) -> None:
     assert "onerror" in text
     # The check is too long to be shown.
     assert "`checks/test_red.py`:\n\n(not shown: it has " in text
-    # The pull request itself is named, and nothing else.
+    # The only reference is to the pull request itself.
     assert_inert(f"# a\n\n# b\n\n{text}".replace(PULL, ""))
 
 
@@ -147,7 +147,7 @@ def test_its_commit_is_named_while_it_is_that(known: Toy, program: Program) -> N
         for number in range(2)
     )
     theirs = known.root / "theirs.patch"
-    # A mail whose name is encoded is written anew, and is of the same commit.
+    # A mail with an encoded name is rewritten, and still has the same commit.
     theirs.write_bytes(mails.replace(b"From: Ada Example", b"From: =?UTF-8?q?Ad=C3=A0?="))
     commit = re.findall(rb"^From ([0-9a-f]{40}) ", mails, re.MULTILINE)[1][:12].decode()
     known.put_queue([])
@@ -160,7 +160,7 @@ def test_its_commit_is_named_while_it_is_that(known: Toy, program: Program) -> N
     said = program("body", "area", "--comment", "--offline").out
 
     assert f"With: the 2 commits up to `{commit}` of {PULL}." in said
-    # By another hand, it is theirs no more.
+    # A changed patch is no commit of the pull request any more.
     (second,) = (known.queue / "patches/area").glob("0002-*")
     second.write_bytes(second.read_bytes().replace(b"+#\n", b"+##\n"))
     assert program("verify", "area").code == 0
@@ -211,7 +211,7 @@ def test_an_issue_is_shown_by_checks_alone(table: Table) -> None:
         assert f"| cpu | red | {before} | no change | - |" in comment
         assert f"example/toy#1: **{verdict}** at `v1.0`; no patch was applied." in comment
     assert table.program("evidence", "check").code == 0
-    # It is nobody's change: the queue goes on without it.
+    # A patch without commits is left out of lists and of `verify --all`.
     assert "shown" not in table.program("queue", "list").out
     assert "shown" not in table.program("verify", "--all").out
     (own,) = (table.toy.queue / "patches/area").glob("*.patch")

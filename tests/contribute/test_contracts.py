@@ -28,7 +28,7 @@ from tests.toy import git
 pytestmark = pytest.mark.usefixtures("cached")
 
 FROZEN: Final = Path(__file__).with_name("contracts.json")
-#: Each with `--json` where it takes that, in this order, on one queue.
+#: Commands in the order of running, on one queue, with `--json` if the command takes `--json`.
 LOCAL: Final = (
     "queue list", "show area", "status", "verify area", "verify --all --jobs 1",
     "verify area --require gfx942", "evidence show area",
@@ -61,7 +61,7 @@ VARIABLES: Final = (
     "GITHUB_API_URL", "GITHUB_OUTPUT", "GITHUB_REPOSITORY", "GITHUB_SERVER_URL",
     "GITHUB_TOKEN",
 )  # fmt: skip
-#: Names that depend on the case and not on the contract.
+#: Keys that depend on the test case, not on the contract.
 _CASES: Final = re.compile(r"^(?:[0-9a-f]{12,64}|.*[/.].*|[0-9]+|gfx[0-9a-f]+)$")
 
 
@@ -128,7 +128,7 @@ def test_contracts_are_as_frozen(table: Table) -> None:
     }
     toy = table.toy
     toy.put("runners.toml", RUNNERS)
-    # A release that has something else, and that the pin can move to.
+    # A newer release, to which the pin can move.
     toy.write("README", "More.\n")
     for words in (("add", "-A"), ("commit", "-qm", "More"), ("tag", "v1.1")):
         git(toy.upstream, *words)

@@ -12,7 +12,7 @@ from contribbot.contribute.duplicates import functions_of, look_file, title_word
 from contribbot.contribute.model import Gate
 from contribbot.queue.toml_edit import set_different
 from tests.contribute.gatetoy import BESIDE, CHANGES, NOW, OTHERWISE, Table, close, edit
-from tests.github.state_social import add_comment
+from tests.github.pulling import add_comment
 
 SAME = {path: str(text) for path, text in CHANGES.items()}
 
@@ -68,7 +68,7 @@ def test_merged_counts_closed_only_where_it_is_named_and_a_bots_landing_is_merge
     }  # fmt: skip
     later = NOW + timedelta(days=duplicates.DAYS + 5)
     assert states(table.gate(now=later)) == {"example/toy#5": "draft"}
-    # What the patch names is a candidate unless it is an issue.
+    # The pull requests in `related` are candidates, also in other repositories.
     elsewhere = table.github.add_repository("bob/lib", members={"bob": "admin"})
     table.github.commit(elsewhere, "main", {"a": b"a\n"})
     table.github.commit(elsewhere, "fix", {"a": b"b\n"})
@@ -88,7 +88,7 @@ def test_a_change_that_was_turned_down_is_told_with_a_maintainers_last_word(tabl
     carol = table.github.add_user("carol")
     said = table.pull("said", OTHERWISE, title="Nothing alike", body="Mends rectangle.")
     named = table.pull("named", {"docs/x.md": "x\n"}, title="Words")
-    # The issue's timeline tells of it.
+    # The comment is an event in the issue's timeline.
     add_comment(table.github.state, named.issue, table.other, "For #1.")
     table.pull("beside", BESIDE, title="Nothing, too", body="Mends rectangle.")
     for user, text in ((carol, "Callers give the sides."), (carol, "No:\x1b[2J callers."),
@@ -96,7 +96,7 @@ def test_a_change_that_was_turned_down_is_told_with_a_maintainers_last_word(tabl
         add_comment(table.github.state, said.issue, user, text)
     for pull in table.upstream.pulls():
         close(pull)
-    # Of any age.
+    # Pull requests that were turned down count at any age.
     gate = table.gate(now=NOW + timedelta(days=10 * duplicates.DAYS))
     row = table.row("turned-down", gate)
     assert row.state == "failed"
@@ -219,20 +219,20 @@ def test_a_look_is_remembered_for_an_hour_and_for_the_same_question(table: Table
     table.github.state.rate_limits["search"] = 300  # of many minutes
     table.pull("beside", BESIDE, title="Multiply")
     first = table.gate()
-    # What it holds may be of a repository that is not public.
+    # The search may have names from a private repository.
     assert look_file(table.queue, "area").parent.stat().st_mode & 0o777 == 0o700
     table.pull("otherwise", OTHERWISE, title="Multiply", user=table.github.add_user("eve"))
     assert table.gate(now=NOW + timedelta(minutes=59)).candidates == first.candidates
     assert table.gate(now=NOW + timedelta(minutes=59)).looked == NOW
     assert len(table.gate(now=NOW + timedelta(minutes=61)).candidates) == 2
-    # A clock that was wrong once.
+    # The kept search is from the future: a clock was wrong.
     assert table.gate(now=NOW).looked == NOW
     assert table.asked() == 5
     edit(table.toy, 'issue = "example/toy#1"', 'issue = "example/toy#2"')
     assert table.asked() > 5
     look_file(table.queue, "area").write_text("{")
     assert len(table.gate().candidates) == 2
-    # A fault in the middle is not known, and remembers nothing.
+    # A search that fails is not kept.
     look_file(table.queue, "area").unlink()
     table.github.state.rate_limits["search"] = 0
     assert table.row("duplicates").state == "not known"
@@ -263,7 +263,7 @@ def test_a_look_at_a_busy_upstream_takes_a_bounded_number_of_requests(
     for number in range(6):
         text = BESIDE["src/toy/area.py"] + f"\n\nX{number} = {number}\n"
         table.pull(f"b{number}", {"src/toy/area.py": text}, title=f"Multiply {number}")
-    # 5 for the other rules, the issue's timeline, 8 searches, 4 for files.
+    # 5 requests of other rules, the issue's timeline, 8 searches, and the files of 4.
     assert table.asked() == 5 + 1 + 8 + 4
     gate = table.gate()
     assert len(gate.candidates) == 4

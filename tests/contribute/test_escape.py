@@ -75,6 +75,6 @@ def test_nothing_closes_a_fence_but_its_own_end() -> None:
     tokens = MARKDOWN.parse(fence(inside, language="sh"))
     assert [row.type for row in tokens] == ["fence"]
     assert tokens[0].content == "a\n```\nb\n~~~\n`````\nc\n"
-    # What is cut says so.
+    # A text that was cut ends with a mark.
     assert (shortened("abcdef", 4), shortened("abcd", 4)) == ("abc…", "abcd")
     assert fence("1\n2\n3", lines=2) == "```\n1\n2\n… 1 more lines\n```"

@@ -63,7 +63,7 @@ def record(toy: Toy) -> Path:
     return next((toy.queue / "evidence/area").glob("*.json"))
 
 
-#: A pattern in a record, and what is there instead.
+#: A pattern in a record, and the text to put in its place.
 Change = tuple[str, str]
 
 
@@ -132,7 +132,7 @@ def test_what_ran_on_an_earlier_version_is_no_pass(toy: Toy, record: Path) -> No
     details["checks_sha256"] = "0" * 64
     document["predicate"]["configuration"][1]["digest"]["sha256"] = "0" * 64
     details["machine"]["cpu"] = "Another"
-    # What a machine with that GPU would have written: nothing open, one test more.
+    # The record of a machine with a GPU: nothing is open, and one more test has passed.
     gpu = {"vendor": "nvidia", "target": "sm_90", "name": "none", "driver": ""}
     details["machine"]["gpus"] = [gpu]
     details["open"] = []

@@ -8,14 +8,13 @@ import pytest
 
 from tests.contribute.flow import TITLE, Person, make_person
 from tests.github.handle import GitHub
-from tests.github.state import Pull
-from tests.github.state_social import (
+from tests.github.pulling import (
     add_check_run,
     add_comment,
-    add_reply,
     add_review,
     add_review_comment,
 )
+from tests.github.state import Pull
 from tests.toy import AREA, FIXED
 
 RED = "from toy.area import rectangle\n\n\ndef test_area():\n    assert rectangle(2, 3) == 6\n"
@@ -43,7 +42,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person) -> None:
     refused = person("open-pr", "area", code=1).err
     assert "nobody has attested it" in refused
     assert "contribbot attest area" in refused
-    # What is shown is what is attested, and that is what is posted.
+    # The shown text is the attested text, and the posted text.
     shown, body = person.attest(), person("body", "area").out
     assert "| `test_area` | CPU | fails: `AssertionError: assert 5 == 6`" in body
     assert "ran `python -m pytest` on" in body
@@ -57,7 +56,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person) -> None:
     answer_reviewer(person, pull)
     bring_up_to_date(person, pull)
 
-    # It is squashed onto the default branch, and goes.
+    # The pull request is squashed onto the default branch, and the patch is retired.
     commit = table.github.merge(pull, "squash", table.other)
     found = person.followed()
     assert (found.state, found.commit, found.change) == ("merged", commit, "draft")
@@ -76,7 +75,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person) -> None:
 
 
 def answer_reviewer(person: Person, pull: Pull) -> None:
-    """Let somebody review it; the person hears of it, and answers once."""
+    """Let a reviewer comment; check that `follow` shows each remark once, and answer."""
     table = person.table
     state, upstream = table.github.state, table.upstream
     add_check_run(state, upstream, pull.head_sha, "mi300: kernels", "success")
@@ -92,12 +91,12 @@ def answer_reviewer(person: Person, pull: Pull) -> None:
     assert "changes requested by bob; threads: 1 open" in told
     assert "new: " not in person("follow").out
     (root,) = pull.review_comments
-    add_reply(state, pull, table.me, root, "It goes.\n")
+    add_review_comment(state, pull, table.me, "It goes.\n", root=root)
     assert "threads: 0 open, 1 answered" in person("follow").out
 
 
 def bring_up_to_date(person: Person, pull: Pull) -> None:
-    """Do what was asked for: proved and attested anew, in the same pull request, told once."""
+    """Change the patch as the reviewer asks, prove and attest the patch, and open-pr again."""
     upstream = person.table.upstream
     person.commit(SHORTER, amend=True)
     person("refresh", "area")

@@ -28,13 +28,12 @@ from tests.github.faults import (
     secondary_limit,
 )  # fmt: skip
 from tests.github.handle import GitHub
+from tests.github.pulling import add_status, set_labels
 from tests.github.state import CheckSuite, Kind
-from tests.github.state_social import add_status, set_labels
 from tests.github.wire import Answer, Request
 from tests.toy import Toy
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}evil\x00\N{ZERO WIDTH SPACE}\r\x9b31m"
-QUESTION = '[[questions]]\nname = "read"\ntext = "Have you read it?"\n'
 THREE = ("first", "second", "third")
 TWENTY = tuple(f"p{number:02}" for number in range(20))
 
@@ -76,19 +75,19 @@ def test_ci_is_what_jobs_and_statuses_of_the_head_say_now(post: Post) -> None:
     post.run("MI300: kernels", "skipped")
     post.run("MI355: one", "success")
     post.run("MI355: two", None)
-    # Skipped is no pass, and what runs has not passed.
+    # A skipped job and a running job have not passed.
     assert ci(post) == ["not run", "running"]
-    # A failure is told at once, and the rest is still asked for.
+    # A failure counts while other jobs still run.
     post.run("MI355: one", "failure")
     assert ci(post)[1] == "failed"
     post.run("MI355: two", "success")
     row = post.followed().ci[1]
     assert (row.state, row.failed, row.running) == ("failed", ("MI355: one (failure)",), 0)
-    # A job that is started again; nothing of the pull request itself tells of it.
+    # A second run of a job replaces the first, without an event of the pull request.
     post.run("MI355: one", "success")
     post.run("MI300: kernels", "success")
     assert ci(post) == ["passed", "passed"]
-    # That all have passed is asked again; one that comes late is told.
+    # A job that starts after all others have passed counts, too.
     post.run("MI300: late", "failure")
     row = post.followed().ci[0]
     assert (row.state, row.failed) == ("failed", ("MI300: late (failure)",))
@@ -102,19 +101,19 @@ def test_ci_is_what_jobs_and_statuses_of_the_head_say_now(post: Post) -> None:
 
 
 @pytest.mark.parametrize(
-    ("protected", "ruled", "words"),
+    ("required", "words"),
     [
-        ((), (), "other: 2 jobs passed; which are required is not known"),
-        (("lint",), (), "other passed (2 jobs)"),
-        ((), ("lint", "unit"), "other: required and not started: unit (2 jobs)"),
+        ((), "other: 2 jobs passed; which are required is not known"),
+        (("lint",), "other passed (2 jobs)"),
+        (("lint", "unit"), "other: required and not started: unit (2 jobs)"),
     ],
 )
 def test_without_targets_what_the_branch_requires_says_whether_ci_passed(
-    post: Post, protected: tuple[str, ...], ruled: tuple[str, ...], words: str
+    post: Post, required: tuple[str, ...], words: str
 ) -> None:
     rules = post.toy.queue / "upstreams/contributing/toy.toml"
-    rules.write_text(rules.read_text().partition("[ci.targets]")[0] + QUESTION)
-    post.upstream.protected_by[:], post.upstream.ruled_by[:] = protected, ruled
+    rules.write_text(rules.read_text().partition("[ci.targets]")[0])
+    post.upstream.required[:] = required
     post.open()
     for name in ("lint", "docs"):
         post.run(name, "success")
@@ -137,7 +136,7 @@ def test_a_suite_without_jobs_says_that_they_wait_or_cannot_start(
     post.open()
     post.upstream.check_suites.append(CheckSuite(1, post.pull.head_sha, app, conclusion))
     rules = post.toy.queue / "upstreams/contributing/toy.toml"
-    rules.write_text(rules.read_text().partition("[ci.targets]")[0] + QUESTION)
+    rules.write_text(rules.read_text().partition("[ci.targets]")[0])
     assert words in text_of(post)
 
 
@@ -147,7 +146,7 @@ def test_mergeability_that_github_works_out_is_asked_again(post: Post) -> None:
     post.pass_ci()
     assert post.followed().mergeable == "not known"
     assert post.followed().mergeable == "yes"
-    # A label is no news of people.
+    # A label is no remark.
     set_labels(post.github.state, pull.issue, post.reviewer, ["rocm"])
     assert post.followed().new == ()
 
@@ -257,7 +256,7 @@ def test_its_local_state_is_private_and_without_it_all_is_asked_again(post: Post
     post.pass_ci()
     post.comment("Why?")
     folder = post.toy.queue / ".contribbot"
-    # Made before by something with other habits: a copy, an archive.
+    # The folder exists with wider permissions, as from a copy or an archive.
     (folder / "follow").mkdir(parents=True, mode=0o755)
     first = post.followed()
     assert (folder / "follow").stat().st_mode & 0o777 == 0o700
@@ -281,10 +280,6 @@ def test_the_last_verdict_of_each_reviewer_who_may_write_counts(post: Post) -> N
     assert [(step.who, step.what) for step in found.next] == [("maintainers", "merge it")]
 
 
-def approved(post: Post) -> None:
-    post.review("APPROVED")
-
-
 def held(post: Post) -> None:
     suite = CheckSuite(1, post.pull.head_sha, "GitHub Actions", "action_required")
     post.upstream.check_suites.append(suite)
@@ -295,69 +290,54 @@ def removed(post: Post) -> None:
     post.pull.issue.events[-1].reason = "failed checks"
 
 
-def archived(post: Post) -> None:
-    post.upstream.archived = True
-
-
 def by(login: str, kind: Kind = "User") -> Callable[[Post], None]:
-    """Return an approval by somebody else."""
+    """Return an approval by somebody who may not write."""
     return lambda post: post.review("APPROVED", who=post.github.add_user(login, kind=kind))
 
 
-def ruled(name: str) -> Callable[[Post], None]:
-    """Return a rule for reviews or for a job, or GitHub's word for a merge."""
-
-    def rule(post: Post) -> None:
-        post.upstream.requires_review = name == "review"
-        post.upstream.ruled_by[:] = ["unit"] if name == "unit" else []
-        post.pull.merge_state = name.upper() if name in {"blocked", "behind", "unknown"} else ""
-
-    return rule
+def word(name: str) -> Callable[[Post], None]:
+    """Return a change of GitHub's word for the merge of a pull request."""
+    return lambda post: setattr(post.pull, "merge_state", name.upper())
 
 
-Act = Callable[[Post], None]
-#: Class L of the defects: most were "merge it".
-NEXT: dict[str, tuple[tuple[Act, ...], str]] = {
-    "nobody": ((), "reviewers: review it"),
-    "approved": ((approved,), "maintainers: merge it"),
-    "a stranger": ((by("eve"),), "reviewers: review it"),
-    "a bot": ((by("bot", "Bot"),), "reviewers: review it"),
-    "a required job that never reported": (
-        (approved, ruled("unit")),
-        "CI: run the jobs that are required: unit",
-    ),
-    "a required review": ((ruled("review"),), "reviewers: review it"),
-    "blocked": (
-        (approved, ruled("blocked")),
-        "maintainers: see on its page what blocks it: a review, a job or a rule of main",
-    ),
-    "behind": ((approved, ruled("behind")), "you: bring it up to date with main, as its rules ask"),
-    "unknown": (
-        (approved, ruled("unknown")),
-        "you: follow it again: GitHub works out whether it merges",
-    ),
-    "queued": (
-        (approved, lambda post: post.event("added_to_merge_queue")),
-        "the merge queue: merge it",
-    ),
-    "thrown out": (
-        (approved, removed),
-        "maintainers: queue it again; the merge queue took it out: failed checks",
-    ),
-    "workflows wait": ((approved, held), "maintainers: approve the workflows, which wait for it"),
-    "archived": (
-        (approved, archived),
-        "you: nobody can merge it: example/toy is archived; look where the project went",
-    ),
+ACTS: dict[str, Callable[[Post], None]] = {
+    "approved": lambda post: post.review("APPROVED"),
+    "by-stranger": by("eve"),
+    "by-bot": by("bot", "Bot"),
+    "job-required": lambda post: post.upstream.required.append("unit"),
+    "review-required": lambda post: setattr(post.upstream, "requires_review", True),
+    "queued": lambda post: post.event("added_to_merge_queue"),
+    "removed": removed,
+    "workflows-wait": held,
+    "archived": lambda post: setattr(post.upstream, "archived", True),
+    **{name: word(name) for name in ("blocked", "behind", "unknown")},
+}
+#: The next step after such acts. Class L of the defects: most were "merge it".
+NEXT = {
+    "": "reviewers: review it",
+    "approved": "maintainers: merge it",
+    "by-stranger": "reviewers: review it",
+    "by-bot": "reviewers: review it",
+    "approved job-required": "CI: run the jobs that are required: unit",
+    "review-required": "reviewers: review it",
+    "approved blocked": "maintainers: see on its page what blocks it: a review, a job or a rule of"
+    " main",
+    "approved behind": "you: bring it up to date with main, as its rules ask",
+    "approved unknown": "you: follow it again: GitHub works out whether it merges",
+    "approved queued": "the merge queue: merge it",
+    "approved removed": "maintainers: queue it again; the merge queue took it out: failed checks",
+    "approved workflows-wait": "maintainers: approve the workflows, which wait for it",
+    "approved archived": "you: nobody can merge it: example/toy is archived; look where the project"
+    " went",
 }
 
 
-@pytest.mark.parametrize(("acts", "step"), NEXT.values(), ids=NEXT)
-def test_the_next_step_is_true(post: Post, acts: tuple[Act, ...], step: str) -> None:
+@pytest.mark.parametrize(("acts", "step"), NEXT.items())
+def test_the_next_step_is_true(post: Post, acts: str, step: str) -> None:
     post.open()
     post.pass_ci()
-    for act in acts:
-        act(post)
+    for act in acts.split():
+        ACTS[act](post)
     assert [f"{each.who}: {each.what}" for each in post.followed().next] == [step]
 
 
@@ -370,7 +350,7 @@ def forbid(_faults: Faults, answer: Answer) -> Answer:
     ("fault", "words"),
     [
         (Fault("partly", after=forbid), "No access to reviews"),
-        # REST tells which are open.
+        # Without GraphQL, REST gives the state of an open pull request.
         (FORBIDDEN, "jobs, reviews, threads and comments: POST /graphql"),
     ],
     ids=str,
@@ -418,7 +398,7 @@ def test_where_github_says_stop_the_others_are_not_asked_for(
     post = make_post(toy, github, *TWENTY, opened=True)
     post.faults.arm(fault, times=0)
     found, requests = post.asked()
-    # By GraphQL and by REST, of the first.
+    # The first contribution takes a request to GraphQL and a request by REST.
     assert len(requests) <= 2
     errors = [row.error for row in found.report.contributions]
     assert all(errors)
@@ -460,7 +440,7 @@ def test_a_commit_on_the_branch_that_contribbot_did_not_make_is_told_first(post:
     assert not any("did not make" in step for step in steps(post))
     files: dict[str, bytes | None] = {"README": b"theirs\n"}
     theirs = post.github.commit(post.fork, "contribbot/area", files, "More\n", who=post.reviewer)
-    # A new head has a CI of its own.
+    # A new head commit has its own CI jobs.
     assert ci(post) == ["not started", "not started"]
     post.pass_ci()
     for _ in range(2):
@@ -558,7 +538,7 @@ def test_the_program_prints_one_document_and_says_what_failed_by_its_exit_code(p
     assert post.token not in ran.out + ran.err
 
 
-#: Each way of not being answered, for good.
+#: Faults that stay, so that no attempt gets an answer.
 WAYS = (
     SERVER_ERROR, NOT_FOUND, FORBIDDEN, RESET_BEFORE, RESET_AFTER, secondary_limit(429, 400), *ODD,
 )  # fmt: skip
@@ -587,7 +567,7 @@ def test_nothing_untrue_is_told_without_an_answer(post: Post, fault: Fault, ende
     truth = follow()
     for path in {row.path for row in post.requests(follow)} | {"/repos/example/toy/pulls/1"}:
         if path != "/graphql":
-            # Without GraphQL, REST is asked for the state.
+            # These requests by REST come only if GraphQL fails.
             post.faults.arm(NOT_FOUND, path="^/graphql$", times=0)
         post.waited.clear()
         post.faults.arm(fault, path=f"^{re.escape(path)}$", times=0)

@@ -25,7 +25,7 @@ from tests.contribute.gatetoy import (
     verify,
 )
 from tests.github.faults import ODD, PARTLY, UNFINISHED, WIRE_FAULTS, Fault, moved
-from tests.github.state_social import add_issue
+from tests.github.pulling import add_issue
 from tests.github.wire import Answer
 from tests.test_cli import imported
 from tests.tools import kinds
@@ -37,7 +37,7 @@ RULES_FILE = "upstreams/contributing/toy.toml"
 
 
 def put(path: str) -> Callable[[str, str], Callable[[Table], None]]:
-    """Return what makes a change of a text in that file of the queue."""
+    """Return a function that makes changes of a text in a file of the queue."""
     return lambda before, after: lambda table: edit(table.toy, before, after, path)
 
 
@@ -85,7 +85,7 @@ def two_open(table: Table) -> None:
 
 
 def may_write(table: Table) -> None:
-    """Who has write access has no limit."""
+    """Open two pull requests as a user with write access, who has no limit."""
     two_open(table)
     table.upstream.members["ada"] = "write"
 
@@ -234,7 +234,7 @@ def test_a_branch_behind_its_base_fails_and_is_for_open_pr_to_mend(table: Table)
     row = table.row("own-pr", gate)
     assert (row.state, row.next) == ("failed", "contribbot open-pr area --up-to-date")
     assert "ada:contribbot/area is 1 commits behind main" in row.seen
-    # Else nobody could attest, and so nobody could run what mends it.
+    # If this blocked, nobody could attest, and so run `open-pr`, which mends this.
     assert gate.blocking == []
 
 
@@ -264,7 +264,7 @@ def test_the_command_says_it_in_lines_and_as_json(table: Table) -> None:
 def test_without_github_the_rest_is_shown_and_the_end_is_3(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As many attempts as ever, without the pauses between them.
+    # The usual number of attempts, without pauses.
     monkeypatch.setattr(client, "Waits", partial(Waits, sleep=lambda _: None, between_writes=0))
     done = table.run("gate", "area", GITHUB_API_URL="http://127.0.0.1:9")
     assert done.code == 3
@@ -344,12 +344,12 @@ def test_a_pull_request_that_makes_it_unnecessary_is_asked_for(table: Table) -> 
     row = table.row("superseded")
     assert row.state == "failed"
     assert row.seen.startswith(f"superseded by example/toy#{pull.number}: merged as")
-    # What GitHub said once needs no network from then on.
+    # The answer of GitHub is kept: later commands need no network.
     assert table.offline("superseded").seen == row.seen
     assert "superseded by" in table.body().text.partition("\n")[0].lower()
 
 
-#: What keeps GitHub from answering, for good; of a search alone in the last two.
+#: Faults that stay; the last two are only of searches.
 SILENCE = dict.fromkeys(
     (*(fault for fault in WIRE_FAULTS if not fault.passing), *ODD, UNFINISHED, PARTLY)
 )
@@ -382,7 +382,7 @@ def test_a_row_that_github_does_not_answer_never_passes(table: Table, fault: Fau
             seen = row(rule)
             table.faults.clear()
             assert table.faults.struck
-            # Where GraphQL is refused, REST tells the same.
+            # If GraphQL is refused, REST gives the same state.
             assert seen.state != "passed" or path == "/graphql", (path, seen)
             told = "did not finish the search" in seen.seen
             assert told or seen.state != "not known" or not searches, seen

@@ -75,7 +75,7 @@ def test_a_commit_that_a_person_lands_by_hand_names_the_pull_request(
         assert judged(post).fate == "closed"
     sha = name_it(post, f"{message}\n", FIXED)
     if late:
-        # It may be days before somebody closes it.
+        # A pull request may be closed days after its landing.
         post.event("closed")
     assert judged(post) == Landing("landed", sha)
     assert post.followed().state == "landed"
@@ -86,7 +86,7 @@ def test_a_commit_that_only_a_fork_has_lands_nothing(post: Post) -> None:
     fork = post.github.fork(post.upstream, stranger)
     sha = post.github.commit(fork, "land", {AREA: FIXED.encode()}, f"A fix (#1)\n\n{RESOLVED}\n")
     with post.connect() as github:
-        # Its page opens: forks share their objects.
+        # The upstream shows a fork's commit, because forks share their objects.
         upstream = github.repository("example/toy")
         assert upstream.get_git_commit(sha).sha == sha
         assert upstream.compare("main", sha).status == "ahead"
@@ -106,7 +106,7 @@ def test_what_was_merged_into_another_branch_is_not_merged(toy: Toy, github: Git
     seen = post.followed()
     assert (seen.state, seen.into) == ("merged", "release/2.9")
     assert "release/2.9 has it: open one against the default branch" in seen.next[0].what
-    # Once main has it, it is merged.
+    # After main has the commit, the pull request is merged.
     github.commit(post.upstream, "main", {"README": b"3.0\n"}, "Next\n")
     post.upstream.git.set_ref("refs/heads/main", sha)
     assert judged(post) == Landing("merged", sha)
@@ -137,7 +137,7 @@ def test_a_commit_that_resolves_something_else_or_is_elsewhere_lands_nothing(
     [
         ("squash", f'Revert "A fix (#1)"\n\nThis reverts commit {{}}.\n\n{RESOLVED}\n'),
         ("bot", f'Revert "A fix (#1)"\n\nThis reverts commit {{}}.\n\n{RESOLVED}\n'),
-        # GitHub's button.
+        # The words of GitHub's button.
         ("squash", 'Revert "A fix" (#2)\n\nReverts example/toy#1\n'),
     ],
 )
@@ -179,13 +179,13 @@ def test_a_reverted_revert_is_landed_again(post: Post) -> None:
 
 
 def test_what_was_pushed_before_the_landing_is_not_asked_about(post: Post) -> None:
-    # ghstack's branches in the upstream name the pull request with every push.
+    # ghstack pushes commits that name the pull request to branches of the upstream.
     for number in range(40):
         name_it(post, f"Try {number}\n\n{RESOLVED}\n", f"x = {number}\n", branch="gh/ada/1/orig")
     sha = post.github.merge(post.pull, "bot")
     before = len(post.github.requests)
     assert judged(post) == Landing("landed", sha)
-    # The pull request, and the comparison of the commit that landed it.
+    # A query of the pull request, and a comparison with the commit that landed.
     assert len(post.github.requests) - before == 2
 
 
@@ -197,7 +197,7 @@ def test_follow_tells_of_a_revert(post: Post) -> None:
     assert (found.state, found.commit, found.reverted) == ("reverted", sha, back)
     assert found.change == "merged"
     assert "reverted by" in found.why
-    # PyTorch opens such a pull request again.
+    # PyTorch reopens a reverted pull request.
     post.event("reopened")
     found = post.followed()
     assert (found.state, found.change) == ("open", "reverted")

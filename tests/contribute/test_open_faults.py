@@ -17,7 +17,7 @@ from tests.github.server import Logged
 from tests.tools import kinds
 from tests.toy import FIXED, Toy
 
-#: For good (the client asks once), so that none is passed over by asking again.
+#: The client makes one attempt, so that every fault ends a request.
 FAULTS = dict.fromkeys((*WIRE_FAULTS, *ODD))
 
 
@@ -53,7 +53,7 @@ class Trials:
         return self.desk.requests(lambda: self.desk.open(ready=True))
 
     def strike(self, fault: Fault, number: int = 1, path: str = "") -> None:
-        """Let a run meet a fault at one of its requests: what it tells as done is there."""
+        """Let a run meet a fault at a request; check that all that the run reports is on GitHub."""
         desk, done, said = self.desk, None, ""
         desk.waited.clear()
         self.faults.struck.clear()
@@ -74,7 +74,7 @@ class Trials:
             assert pull.draft == (done.state == "draft")
 
     def resume(self) -> None:
-        """Run again: one branch, with the patch, and one pull request."""
+        """Run `open-pr` again; check for one branch with the patch, and one pull request."""
         desk = self.desk
         desk.open(ready=True)
         branches = desk.fork.git.refs("refs/heads/")
@@ -129,7 +129,7 @@ def test_updating_is_resumed_after_a_fault_at_any_request(trials: Trials, fault:
     trials.desk.open()
     trials.change()
     made = trials.made()
-    # What comes before the branch is known is the same as in opening.
+    # The requests before the look at the branch are the same as in opening.
     start = next(n for n, row in enumerate(made, start=1) if "/git/ref/" in row.path)
     for number in range(start, len(made) + 1):
         trials.change()
@@ -156,7 +156,7 @@ def killed(trials: Trials, fault: Fault, number: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", each([KILL_BEFORE, KILL_AFTER]))
 def test_a_killed_process_leaves_what_the_next_run_resumes(trials: Trials, fault: Fault) -> None:
-    # Before the first write nothing is lost: that is tried once.
+    # A kill before the first write loses nothing: one such case is enough.
     for number in [1, *writes(trials.made())]:
         trials.fresh()
         killed(trials, fault, number)

@@ -45,9 +45,9 @@ def test_one_patch_takes_few_requests_and_one_a_changed_file(
         desk.push({"src/toy/area.py": AREA.replace("Areas.", "All areas.").encode()})
     made = desk.requests(desk.open)
     desk.assert_as_am()
-    # The trees of the root, of src and of src/toy are read, and a new fork is compared.
+    # 12 requests, 3 trees (the root, src, src/toy), and a blob for each changed file.
     assert len(made) <= 12 + 3 + len(changed)
-    # Only what the pin does not have is read.
+    # Only a blob that the pin lacks is read.
     assert sum("/git/blobs/" in row.path for row in made) == moved
     assert sum(row.path.endswith("/git/blobs") for row in made) == len(changed)
 
@@ -58,7 +58,7 @@ def test_a_second_run_with_nothing_new_writes_nothing(desk: Desk) -> None:
     assert desk.writes() == []
     assert desk.events() == events
     kinds = [(event.event, getattr(event, "what", "")) for event in events]
-    # What is meant is noted before what is done.
+    # An intent is noted before each write.
     assert [kind for kind in kinds if kind[0] != "version"] == [
         ("intent", "branch"), ("done", "branch"), ("intent", "pull-request"), ("pull-request", ""),
     ]  # fmt: skip
@@ -77,7 +77,7 @@ ELSEWHERE = '[contribution]\nbranch = "other"\n'
 
 
 def assert_not_opened_again(desk: Desk) -> None:
-    """With another branch nothing is written, and the one that is open is named."""
+    """Check that another branch gets no second pull request, and the error names the open one."""
     desk.toy.put_patch(checks=ELSEWHERE, check_files={})
     assert "example/toy#1" in desk.refused("would open a second one").message
     assert len(desk.pulls()) == 1
@@ -123,7 +123,7 @@ def test_a_backport_from_the_branch_is_left_alone(desk: Desk) -> None:
     desk.change()
     (done,) = desk.open()
     assert done.pull_request == "example/toy#1"
-    # It does not take the place of one that has ended.
+    # A backport does not replace a pull request that has ended.
     desk.github.merge(desk.pulls()[0], "squash")
     desk.change(FIXED + "\n\nUNIT = 2\n")
     desk.refused("example/toy#1, .* was merged")
@@ -183,7 +183,7 @@ def test_a_fork_may_have_another_name(toy: Toy, github: GitHub, kind: str) -> No
 
 def test_a_new_fork_with_such_a_branch_is_not_overwritten(toy: Toy, github: GitHub) -> None:
     desk = make_desk(toy, github, fork=False)
-    # One of another name was there, of which nobody knew.
+    # GitHub returns the existing fork, whose name nobody knew.
     fork = github.fork(desk.upstream, desk.me, "mine")
     theirs = github.commit(fork, "contribbot/area", {"theirs": b"1\n"})
     with pytest.raises(OpeningError, match="contribbot did not make"):
@@ -314,7 +314,7 @@ def test_the_owners_commits_on_their_main_are_left_alone(toy: Toy, github: GitHu
     assert "scopes repo and workflow" in raised.value.hint
     assert desk.fork.git.ref("refs/heads/main") == mine
     assert github.count("POST", "/merge-upstream") == 0
-    # With those scopes it goes through, and their main is as it was.
+    # With these scopes the branch is made, and the fork's main stays.
     desk.me.tokens[0] = dataclasses.replace(desk.me.tokens[0], scopes=("repo", "workflow"))
     desk.open()
     assert desk.fork.git.ref("refs/heads/main") == mine
@@ -365,7 +365,7 @@ def test_a_changed_patch_moves_the_branch_of_the_same_pull_request(desk: Desk) -
     desk.body = "## What\n\nAreas were sums, and are products.\n"
     before = len(desk.github.requests)
     (done,) = desk.open()
-    # The branch is looked at a second time just before it moves; three trees are read.
+    # The branch is read again just before the move; 3 trees are read.
     assert len(desk.github.requests) - before <= 11 + 3 + 1
     desk.assert_as_am()
     (pull,) = desk.pulls()
@@ -383,7 +383,7 @@ def test_a_changed_patch_moves_the_branch_of_the_same_pull_request(desk: Desk) -
 def test_text_that_a_person_changed_on_github_stays(desk: Desk) -> None:
     desk.open()
     (pull,) = desk.pulls()
-    # GitHub's own line ends are no change.
+    # GitHub's line ends are no change of the text.
     pull.issue.body = (pull.issue.body or "").replace("\n", "\r\n").strip()
     desk.body = "New words.\n"
     (done,) = desk.open()
@@ -432,7 +432,7 @@ def test_a_merge_of_main_by_a_maintainer_is_stepped_over(desk: Desk) -> None:
     person = git.commit(tip).author
     theirs = git.add_commit(git.commit(ours).tree, [ours, tip], person, person, "Merge main\n")
     git.set_ref("refs/heads/contribbot/area", theirs)
-    # Nothing changed in the patch: the merge stays.
+    # The patch has not changed: the merge stays.
     (kept,) = desk.open()
     assert (kept.branch_was, desk.branch()) == ("kept", theirs)
     assert "a merge of main" in " ".join(kept.notes)
@@ -440,7 +440,7 @@ def test_a_merge_of_main_by_a_maintainer_is_stepped_over(desk: Desk) -> None:
     (done,) = desk.open()
     assert done.branch_was == "moved"
     desk.assert_as_am()
-    # A merge of anything else is somebody's work.
+    # A merge of another branch is somebody's work.
     other = desk.github.commit(desk.fork, "other", {"theirs": b"1\n"}, "Theirs\n")
     head = desk.branch()
     assert head is not None
@@ -522,7 +522,7 @@ def test_a_lost_journal_says_how_to_go_on(desk: Desk) -> None:
     error = desk.refused("contribbot did not make")
     assert "bring history/ back" in error.hint
     assert "delete the branch there" in error.hint
-    # And that is a way.
+    # The hint's second way works.
     desk.fork.git.git("update-ref", "-d", "refs/heads/contribbot/area")
     desk.open()
     desk.assert_as_am()

@@ -21,7 +21,7 @@ UNKNOWN = ["GitHub", "fork", "base"]
 
 
 def preview(table: Table, *args: str, **env: str) -> Preview:
-    """Return the preview of the patch; see that nobody was asked, and nothing changed."""
+    """Return the preview of the patch; check that no request was sent and no file changed."""
     before = {path: path.stat().st_mtime_ns for path in table.toy.queue.rglob("*")}
     asked = len(table.github.requests)
     ran = table.run("open-pr", "area", "--dry-run", "--json", *args, **env)

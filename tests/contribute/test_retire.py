@@ -29,7 +29,7 @@ __all__ = ["history", "releases"]
 def needed(
     text: Text = Text.CLEAN, why: str = "applies exactly", behaviour: Behaviour | None = None
 ) -> ReleaseStatus:
-    """Say of a patch what a release makes of it, without looking."""
+    """Return a stand-in for the status of a patch at the newest release."""
 
     def ask(queue: Queue, name: str) -> PatchStatus:
         del queue
@@ -64,7 +64,7 @@ def assert_retired(post: Post, why: str, name: str = "area") -> None:
 def refused(
     post: Post, name: str = "area", *, status: ReleaseStatus | None = None
 ) -> RetiringError:
-    """See that a retirement is refused, and that nothing was changed by it."""
+    """Check that a retirement is refused and changes nothing; return the error."""
     before = snapshot(post.toy.queue)
     with pytest.raises(RetiringError) as error:
         take_out(post, name, status=status)
@@ -78,7 +78,7 @@ def refused(
 def test_what_was_merged_is_taken_out_and_its_history_kept(
     post: Post, how: How, words: str
 ) -> None:
-    # An earlier release wrote it into each new patch.
+    # An earlier release wrote this file into each new patch.
     post.toy.put("patches/area/checks/.gitkeep", b"")
     sha = post.github.merge(post.open(), how)
     why = f"example/toy#1 {words} {sha[:12]}"
@@ -104,7 +104,7 @@ def test_what_github_closed_without_merging_or_a_person_may_have_opened_stays(po
     error = refused(post)
     assert "example/toy#1 was closed" in error.message
     assert "still needs it" in error.message
-    # The text came to the release by another way.
+    # The release has the text from another pull request.
     take_out(post, status=needed(Text.UPSTREAM, "the release has all of it"))
     assert_retired(post, "superseded by toy v9: the release has all of it")
 
@@ -117,7 +117,7 @@ def test_what_was_reverted_stays(post: Post) -> None:
     assert f"then reverted by {back[:12]}" in refused(post).message
 
 
-# REST does not tell whether a commit has reverted a merged one.
+# REST does not tell whether a commit has reverted the merge.
 @pytest.mark.parametrize(("path", "merged"), [("", False), ("/graphql$", True)])
 def test_a_github_that_cannot_be_asked_is_no_reason(post: Post, path: str, *, merged: bool) -> None:
     pull = post.open()
@@ -259,7 +259,7 @@ def test_records_of_what_left_the_queue_are_no_fault(toy: Toy, program: Program)
     assert ran.code == 0, ran.out
     assert "retired  evidence/area/" in ran.out
     assert "about area, which left the queue" in ran.out
-    # A record with the name of a patch that never was stays foreign.
+    # A record of a patch that never existed stays foreign.
     kept = next((toy.queue / "evidence" / "area").iterdir())
     shutil.rmtree(toy.queue / "history" / "area")
     ran = program("evidence", "check")

@@ -35,13 +35,13 @@ Before = Callable[["Faults", Request], Answer | None]
 After = Callable[["Faults", Answer], Answer]
 
 _PAGE: Final = b"<!DOCTYPE html><html><head><title>Unicorn! &middot; GitHub</title></head></html>"
-#: Seconds that a client of a test may take to start before it is to be killed.
+#: Seconds for a test's client to start, before a fault kills the client.
 _START: Final = 30.0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault instead of a handler, or of its answer; whether another try may succeed."""
+    """A fault before the handler runs or after it; `passing`: another attempt may succeed."""
 
     name: str
     before: Before | None = None
@@ -53,16 +53,16 @@ class Fault:
 
     @property
     def acted(self) -> bool:
-        """Whether the handler ran, and what it changes is there."""
+        """Whether the handler has run, so that its changes are made."""
         return self.after is not None
 
 
 @dataclass
 class Faults(Hook):
-    """The hook that makes them happen; `struck` has each that did, with its request."""
+    """The hook that makes armed faults happen; `struck`: those faults, with their requests."""
 
     struck: list[tuple[Fault, str]] = field(default_factory=list)
-    #: What says, of each request, whether a fault happens to it.
+    #: Functions that return the fault for a request, or None.
     _armed: list[Callable[[Request], Fault | None]] = field(default_factory=list)
     _pending: dict[int, Fault] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -73,7 +73,7 @@ class Faults(Hook):
         self, fault: Fault, *, number: int = 1, method: str | None = None, path: str = "",
         times: int = 1,
     ) -> None:  # fmt: skip
-        """Let it happen at the n-th request from now that fits, so many times; 0: from then on."""
+        """Let a fault happen at the n-th matching request from now, `times` times; 0: for ever."""
         late = itertools.count(1 - number)
 
         def meet(request: Request) -> Fault | None:
@@ -93,7 +93,7 @@ class Faults(Hook):
 
     def before(self, request: Request) -> Answer | None:
         with self._lock:
-            # Each counts the request, whichever happens to it.
+            # Every armed fault counts the request, also if another fault happens.
             fault = next(filter(None, [meet(request) for meet in self._armed]), None)
             if fault is None:
                 return None
@@ -111,7 +111,7 @@ class Faults(Hook):
 def _answers(
     name: str, status: int, message: str, headers: Callable[[], dict[str, str]] = dict
 ) -> Fault:
-    """Make a fault that answers an error of GitHub's, and nothing was done."""
+    """Return a fault: an error of GitHub's instead of the handler's answer."""
     body = {"message": message, "status": str(status)}
     return Fault(name, lambda _faults, _request: Answer(status, {**body}, headers()))
 
@@ -127,7 +127,7 @@ def _kill(faults: Faults, _what: Request | Answer) -> Answer:
 
 
 def _exists(_faults: Faults, request: Request) -> Answer:
-    """Answer as if another had made the same just before."""
+    """Answer that the pull request or the branch exists already."""
     if not request.path.endswith("/pulls"):
         return Answer(422, {"message": "Reference already exists"})
     words = "A pull request already exists for somebody:branch."
@@ -145,7 +145,7 @@ def _truncate(_faults: Faults, answer: Answer) -> Answer:
 
 
 def odd(name: str, spoil: Callable[[JsonValue], JsonValue]) -> Fault:
-    """Make a fault: a 200 of JSON that is not what GitHub describes."""
+    """Return a fault: an answer with status 200 whose JSON was changed by `spoil`."""
 
     def after(_faults: Faults, answer: Answer) -> Answer:
         is_json = answer.raw is None and answer.body()
@@ -156,7 +156,7 @@ def odd(name: str, spoil: Callable[[JsonValue], JsonValue]) -> Fault:
 
 
 def _each_leaf(said: JsonValue, spoil: Callable[[JsonValue], JsonValue]) -> JsonValue:
-    """Return JSON with each value that holds no others replaced."""
+    """Return JSON with `spoil` applied to each value that is neither object nor list."""
     if isinstance(said, dict):
         return {key: _each_leaf(value, spoil) for key, value in said.items()}
     return [_each_leaf(row, spoil) for row in said] if isinstance(said, list) else spoil(said)
@@ -176,7 +176,7 @@ def _partly(_faults: Faults, answer: Answer) -> Answer:
 
 
 def primary_limit(seconds: int) -> Fault:
-    """Make a fault: the hour's requests are used up, and there are more after some seconds."""
+    """Return a fault: the primary rate limit, which ends after some seconds."""
     message = "API rate limit exceeded for user ID 1."
     return replace(_answers(f"403-limit-{seconds}s", 403, message, lambda: {
         "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(time.time()) + seconds),
@@ -184,14 +184,14 @@ def primary_limit(seconds: int) -> Fault:
 
 
 def secondary_limit(status: int, seconds: int) -> Fault:
-    """Make a fault: too much in too short a time, to be tried again after some seconds."""
+    """Return a fault: a secondary rate limit, which ends after some seconds."""
     message, after = "You have exceeded a secondary rate limit.", {"Retry-After": str(seconds)}
     name = f"{status}-secondary-{seconds}s"
     return replace(_answers(name, status, message, lambda: {**after}), passing=True)
 
 
 def moved(old: str, new: str) -> Fault:
-    """Make a fault: a repository was renamed, and GitHub says where it is now, with the query."""
+    """Return a fault: a redirect to the new name of a renamed repository."""
 
     def before(_faults: Faults, request: Request) -> Answer:
         query = f"?{urlencode(request.query)}" if request.query else ""
@@ -212,12 +212,12 @@ SERVER_ERROR: Final = replace(_answers("500", 500, "Server Error"), passing=True
 BAD_GATEWAY: Final = Fault("502", before=lambda _faults, _request: _page(502), passing=True)
 BAD_GATEWAY_AFTER: Final = Fault("502-after", after=lambda _f, _answer: _page(502), passing=True)
 UNAVAILABLE: Final = Fault("503", before=lambda _faults, _request: _page(503), passing=True)
-#: PyGithub asks again for an answer that does not begin, and not for the rest of one.
+#: PyGithub repeats a request without an answer, and not a request with half an answer.
 TRUNCATED: Final = Fault("truncated", after=_truncate)
 KILL_BEFORE: Final = Fault("kill-before", before=_kill)
 KILL_AFTER: Final = Fault("kill-after", after=_kill)
 
-#: Answers of another shape.
+#: Faults whose answers have another shape than GitHub's.
 EMPTY: Final = Fault("empty", after=lambda _f, answer: replace(answer, raw=b"", headers={}))
 NO_CONTENT: Final = Fault("204", after=lambda _f, _answer: Answer(204, raw=b""))
 ODD: Final = (
@@ -226,16 +226,16 @@ ODD: Final = (
     odd("nulls", lambda said: _each_leaf(said, lambda _: None)),
     odd("types", lambda said: _each_leaf(said, lambda it: 7 if isinstance(it, str) else "x")),
 )  # fmt: skip
-#: A search that GitHub did not finish, or did not do everywhere.
+#: A search that GitHub did not finish, or that left out organisations.
 UNFINISHED: Final = Fault("unfinished", after=_unfinished)
 PARTLY: Final = Fault("partly", after=_partly)
-#: Everything that can go wrong and leaves the client alive.
+#: All faults that leave the client alive.
 WIRE_FAULTS: Final = (
     RESET_BEFORE, RESET_AFTER, UNAUTHORIZED, FORBIDDEN, primary_limit(1), secondary_limit(403, 1),
     secondary_limit(429, 1), NOT_FOUND, CONFLICT, EXISTS, SERVER_ERROR, BAD_GATEWAY,
     BAD_GATEWAY_AFTER, UNAVAILABLE, TRUNCATED,
 )  # fmt: skip
-#: One of each kind to whoever uses the client; `tests/github` tells the others apart.
+#: A fault of each kind, for users of the client; `tests/github` tests the differences.
 _KINDS: Final = frozenset({
     "reset-after", "404", "422-exists", "truncated", "null", "types", "unfinished", "partly",
     "kill-after",
@@ -243,5 +243,5 @@ _KINDS: Final = frozenset({
 
 
 def each(faults: Iterable[Fault]) -> list[ParameterSet]:
-    """Return faults to parametrize a test with; those that are like another are slow."""
+    """Return faults as parameters of a test; a fault of the same kind as another is marked slow."""
     return kinds(faults, lambda fault: fault.name in _KINDS, str)

@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 
 from contribbot.git.repository import git_environment
 
-#: A commit is fetched by its id here, as on GitHub, and no objects are packed.
+#: Git can fetch a commit by its id, as on GitHub, and packs no objects.
 _CONFIG: Final = """\
 [core]
 	repositoryformatversion = 0
@@ -32,17 +32,17 @@ _CONFIG: Final = """\
 [uploadpack]
 	allowAnySHA1InWant = true
 """
-#: Commands whose answer about objects stays the same, and what names nothing but objects.
+#: Commands whose answers about objects never change; arguments that name objects by id.
 _LASTING: Final = frozenset({"diff", "ls-tree", "merge-base", "rev-list", "rev-parse"})
 _OBJECTS: Final = re.compile(r"-.*|\^?[0-9a-f]{40}(:.*)?")
 _DIFF: Final = ("--no-color", "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/", "-M")
 _STATUS: Final = {"A": "added", "D": "removed", "M": "modified", "R": "renamed", "T": "changed"}
-#: What git itself removes around a name or an address.
+#: The characters that git removes around a name or an address.
 _CRUD: Final = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 
 
 class GitRefusedError(Exception):
-    """Git said no."""
+    """Raised if git refuses an operation."""
 
 
 def blob_id(content: bytes) -> str:
@@ -99,7 +99,7 @@ class FileChange:
 
 
 class BareRepository:
-    #: What git said of objects: the same in each repository that has them.
+    #: Git's answers about objects, which are the same in each repository with these objects.
     _answers: ClassVar[dict[tuple[str, ...], subprocess.CompletedProcess[bytes]]] = {}
 
     def __init__(self, path: Path) -> None:
@@ -107,7 +107,7 @@ class BareRepository:
 
     @classmethod
     def create(cls, path: Path, objects: Path | None, default_branch: str) -> BareRepository:
-        """Make an empty repository, with its own objects or those of its network."""
+        """Make an empty repository, with objects of its own or of its fork network."""
         (path / "refs/heads").mkdir(parents=True)
         (path / "HEAD").write_text(f"ref: refs/heads/{default_branch}\n")
         (path / "config").write_text(_CONFIG)
@@ -120,7 +120,7 @@ class BareRepository:
     def run(
         self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run git here; what it says of objects by their ids is asked for once."""
+        """Run git in the repository; answers about objects that are named by id are cached."""
         lasting = args[0] in _LASTING and not env and all(map(_OBJECTS.fullmatch, args[1:]))
         if lasting and args in self._answers:
             return self._answers[args]
@@ -129,7 +129,7 @@ class BareRepository:
             ["git", f"--git-dir={self.path}", *args], input=stdin, env=git_environment(given),
             cwd=self.path, capture_output=True, check=False, timeout=120,
         )  # fmt: skip
-        # Of two commits that it has, merge-base says 1 where they have nothing in common.
+        # `git merge-base` returns 1 for two commits without a common ancestor.
         if lasting and done.returncode in ({0, 1} if args[0] == "merge-base" else {0}):
             self._answers[args] = done
         return done
@@ -141,7 +141,7 @@ class BareRepository:
         return done.stdout
 
     def _said(self, *args: str) -> str | None:
-        """Return the first line that git prints, or None where it fails."""
+        """Return the first line of git's output; None: git failed."""
         done = self.run(*args)
         return done.stdout.decode().partition("\n")[0] if done.returncode == 0 else None
 
@@ -152,7 +152,7 @@ class BareRepository:
     # Refs:
 
     def refs(self, prefix: str) -> dict[str, str]:
-        """Return the refs whose full name starts so, by name."""
+        """Return the refs whose full names begin with a prefix, by name."""
         names = (path.relative_to(self.path).as_posix() for path in (self.path / "refs").rglob("*"))
         known = {name: self.ref(name) for name in sorted(names) if name.startswith(prefix)}
         return {name: sha for name, sha in known.items() if sha}
@@ -196,7 +196,7 @@ class BareRepository:
         return self.read("blob", sha)
 
     def _object(self, sha: str) -> tuple[str, bytes] | None:
-        """Return the kind and content of an object; each has a file of its own."""
+        """Return the kind and content of a loose object."""
         try:
             raw = zlib.decompress((self.path / "objects" / sha[:2] / sha[2:]).read_bytes())
         except OSError:
@@ -223,7 +223,7 @@ class BareRepository:
         return [Entry(*match.groups()) for match in found if match]
 
     def add_tree(self, base: str | None, changes: Sequence[tuple[str, str, str | None]]) -> str:
-        """Store `base` with changes, each a path, a mode, and a blob or None to delete it."""
+        """Store the tree `base` with changes: path, mode, and a blob's id (None: delete)."""
         rows = self.git("ls-tree", "-r", "-z", "--full-tree", base).decode() if base else ""
         there = {row.partition("\t")[2] for row in rows.split("\0")}
         if lost := [path for path, _, sha in changes if sha is None and path not in there]:
@@ -262,14 +262,14 @@ class BareRepository:
         return self.run("merge-base", "--is-ancestor", old, new).returncode == 0
 
     def between(self, base: str, head: str) -> list[str]:
-        """Return the commits that head has and base has not, oldest first."""
+        """Return the commits of `head` that `base` lacks, oldest first."""
         return self.git("rev-list", "--reverse", "--topo-order", head, f"^{base}").decode().split()
 
     def diff(self, old: str, new: str) -> bytes:
         return self.git("diff", *_DIFF, old, new)
 
     def series(self, base: str, head: str) -> bytes:
-        """Return the commits that head has and base has not, as mails."""
+        """Return the commits of `head` that `base` lacks, as mails."""
         return self.git("format-patch", "--stdout", *_DIFF, f"{base}..{head}")
 
     def changes(self, old: str, new: str) -> list[FileChange]:
@@ -294,7 +294,7 @@ class BareRepository:
 
 
 def git_time(text: str) -> str:
-    """Turn an ISO 8601 time into git's, its time zone kept."""
+    """Return an ISO 8601 time in git's format, in the same time zone."""
     moment = dt.datetime.fromisoformat(text)
     return f"{int(moment.timestamp())} {moment.strftime('%z')[:5]}"
 

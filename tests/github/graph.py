@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from tests.github import pulling, render
-from tests.github.state import PUSHERS, Comment, Event, Json, Pull, State
+from tests.github.state import PUSHERS, Comment, Event, Job, Json, Pull, State
 
 _EVENTS: Final = {
     "referenced": "ReferencedEvent",
@@ -40,34 +40,27 @@ def opinions(pull: Pull) -> dict[str, str]:
 
 def _decision(pull: Pull) -> str | None:
     """Return the decision, which only a rule for reviews makes."""
-    verdicts = opinions(pull).values()
     if not pull.base.requires_review:
         return None
-    if "CHANGES_REQUESTED" in verdicts:
-        return "CHANGES_REQUESTED"
-    return "APPROVED" if "APPROVED" in verdicts else "REVIEW_REQUIRED"
+    verdicts, words = {*opinions(pull).values()}, ("CHANGES_REQUESTED", "APPROVED")
+    return next((word for word in words if word in verdicts), "REVIEW_REQUIRED")
 
 
 def _jobs(pull: Pull) -> list[Json]:
-    """Return the jobs of the head, and the required ones that nobody began."""
+    """Return the jobs of the head commit, and the required jobs that have not begun."""
     where, sha = pull.base, pull.head_sha
-    required = {*where.protected_by, *where.ruled_by}
-    runs = {run.name: run for run in where.check_runs if run.head_sha == sha}
-    statuses = {each.context: each for each in where.statuses if each.sha == sha}
-    jobs: list[Json] = [
-        {"__typename": "CheckRun", "name": name, "isRequired": name in required,
-         "startedAt": run.started_at,
-         "conclusion": run.conclusion.upper() if run.conclusion else None,
-         "checkSuite": {"workflowRun": None}}
-        for name, run in runs.items()
-    ]  # fmt: skip
-    moods = {name: status.state.upper() for name, status in statuses.items()}
-    moods |= dict.fromkeys(sorted(required - runs.keys() - statuses.keys()), "EXPECTED")
-    return jobs + [
-        {"__typename": "StatusContext", "name": name, "state": mood,
-         "isRequired": name in required}
-        for name, mood in moods.items()
-    ]  # fmt: skip
+    jobs = {job.name: job for job in where.jobs if job.sha == sha}
+    for name in sorted({*where.required} - jobs.keys()):
+        jobs[name] = Job(sha, name, "expected", "", is_status=True)
+    written: list[Json] = []
+    for name, job in jobs.items():
+        word, required = job.word.upper() if job.word else None, name in where.required
+        kind: Json = {"__typename": "StatusContext", "state": word}
+        if not job.is_status:
+            kind = {"__typename": "CheckRun", "conclusion": word, "startedAt": job.started_at,
+                    "checkSuite": {"workflowRun": None}}  # fmt: skip
+        written.append({**kind, "name": name, "isRequired": required})
+    return written
 
 
 def merge_state(pull: Pull, mergeable: bool | None) -> str:
@@ -98,7 +91,7 @@ def _event(pull: Pull, event: Event) -> Json:
 
 
 def _said(pull: Pull, thing: Comment, anchor: str) -> Json:
-    """Write a comment or a review under the names that the query gives."""
+    """Return a comment or a review with the field names of GraphQL."""
     return {
         "fullDatabaseId": str(thing.id),
         "author": {"__typename": "User", "login": thing.user.login},
@@ -118,7 +111,7 @@ def _thread(pull: Pull, root: Comment) -> Json:
 
 
 def pull_state(state: State, pull: Pull, after: Json) -> Json:
-    """Write where a pull request stands; `after`: the cursors of its pages."""
+    """Return the answer to the query of a pull request; `after`: the cursors of its pages."""
     issue, mergeable = pull.issue, pulling.mergeable(state, pull)
     threads: list[JsonValue] = [_thread(pull, root) for root in pull.review_comments
                                 if root.reply_to is None]  # fmt: skip

@@ -10,16 +10,16 @@ from typing import Literal
 
 from tests.github import pulling
 from tests.github.gitdata import Person, git_time
+from tests.github.pulling import add_event, set_labels
 from tests.github.render import page
 from tests.github.server import Hook, LocalServer
 from tests.github.state import Kind, Permission, Pull, Repository, State, Token, User
-from tests.github.state_social import add_event, set_labels
 
 How = Literal["merge", "squash", "bot"]
 
 
 class GitHub(LocalServer):
-    """The local GitHub, with what a test does behind its back."""
+    """The local GitHub, with methods that change its state without requests."""
 
     def add_user(
         self, login: str, *, scopes: Sequence[str] = ("repo", "workflow"), kind: Kind = "User"
@@ -136,7 +136,7 @@ class GitHub(LocalServer):
 
 @contextlib.contextmanager
 def serve(folder: Path, *hooks: Hook) -> Iterator[GitHub]:
-    """Start a local GitHub with nobody in it; what it does not model fails the test."""
+    """Start a local GitHub without users; a request that it does not model fails the test."""
     github = GitHub(State(folder))
     github.hooks += hooks
     github.start()

@@ -11,7 +11,7 @@ from typing import Final
 
 from tests.conftest import REAL_CACHE
 
-#: As it is before a test takes HOME away: npm reads there which registry and proxies to use.
+#: The environment before a test changes HOME, where npm finds its registry and proxies.
 _ENVIRONMENT: Final = dict(os.environ)
 
 

@@ -1,19 +1,31 @@
-"""Events of repositories and pull requests: forks, pushes, merges, landings."""
+"""Things that people and machines do: fork, push, merge, land, talk, review, judge."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.github.gitdata import BareRepository, Person, git_time
-from tests.github.state import PUSHERS, Issue, Json, Pull, Repository, State, User
-from tests.github.state_social import add_event, add_issue
-from tests.github.wire import GitHubFault, invalid
+from tests.github.state import (
+    PUSHERS,
+    Comment,
+    Event,
+    Issue,
+    Job,
+    Json,
+    Pull,
+    Repository,
+    State,
+    User,
+    Verdict,
+)
+from tests.github.wire import GitHubFault
 
 
 def add_repository(
     state: State, owner: User, name: str, default_branch: str, *, objects: Path | None = None
 ) -> Repository:
-    """Keep an empty repository, with objects of its own or those of its network."""
+    """Add an empty repository, with objects of its own or of its fork network."""
     folder = state.root / owner.login / f"{name}.git"
     git = BareRepository.create(folder, objects, default_branch)
     now = state.clock.now()
@@ -25,7 +37,7 @@ def add_repository(
 def fork(
     state: State, upstream: Repository, owner: User, name: str | None = None, *, branch: str = "*"
 ) -> Repository:
-    """Fork all branches or one, or return the fork that this user has; a name may be in use."""
+    """Fork all branches or one; return the user's fork if there is a fork already."""
     root = upstream.root
     for known in state.network(root):
         if known.owner is owner and known is not root:
@@ -45,12 +57,12 @@ def make_pull(
     state: State, user: User, onto: tuple[Repository, str], source: tuple[Repository, str], *,
     title: str, text: str | None, draft: bool,
 ) -> Pull:  # fmt: skip
-    """Check the branches, each a repository and a name, and keep the pull request."""
+    """Add a pull request after GitHub's checks of its branches, each a repository and a name."""
     (base, base_ref), (head, head_ref) = onto, source
     shas = [where.git.ref(f"refs/heads/{ref}") for where, ref in (onto, source)]
     base_sha, head_sha = shas
-    if base_sha is None or head_sha is None:
-        raise invalid("PullRequest", "head" if base_sha else "base", "invalid")
+    assert base_sha is not None
+    assert head_sha is not None
     label = f"{head.owner.login}:{head_ref}"
     open_ones = [pull for pull in base.pulls() if pull.issue.state == "open"]
     for holds, words in (
@@ -76,10 +88,7 @@ def make_pull(
 
 
 def settle(state: State, touched: Repository | Pull | None = None) -> None:
-    """Let open pull requests see their branches as they are now: all, or what was touched.
-
-    A deleted head branch closes; commits that reached the base branch by a push merge it.
-    """
+    """Update open pull requests to their branches' commits: all, or those of a repository."""
     with state.lock:
         every = [pull for where in [*state.repositories.values()] for pull in where.pulls()]
         for pull in every:
@@ -91,20 +100,16 @@ def settle(state: State, touched: Repository | Pull | None = None) -> None:
 def _follow(state: State, pull: Pull) -> None:
     base = pull.base.git.ref(f"refs/heads/{pull.base_ref}")
     head = pull.head.git.ref(f"refs/heads/{pull.head_ref}") if pull.head else None
-    if base is None or head is None:
-        add_event(state, pull.issue, pull.issue.user, "closed")
-        return
+    assert base is not None
+    assert head is not None
     if head != pull.head_sha:
         pull.issue.updated_at = state.clock.now()
         pull.base.git.set_ref(f"refs/pull/{pull.number}/head", head)
-    elif base != pull.base_sha and pull.base.git.is_ancestor(head, base):
-        mark_merged(state, pull, pull.base.owner, head)
-        return
     pull.head_sha, pull.base_sha = head, base
 
 
 def mergeable(state: State, pull: Pull) -> bool | None:
-    """Say whether it merges; None: GitHub is still working it out, as at the first look."""
+    """Return whether a pull request merges; None: GitHub has not computed the answer yet."""
     if pull.issue.state == "closed":
         return None
     with state.lock:
@@ -128,6 +133,69 @@ def mark_merged(state: State, pull: Pull, who: User, sha: str) -> None:
     pull.merged_at = add_event(state, pull.issue, who, "closed").created_at
 
 
-def close(state: State, issue: Issue, who: User, *, closed: bool) -> None:
-    if closed != (issue.state == "closed"):
-        add_event(state, issue, who, "closed" if closed else "reopened")
+def add_issue(state: State, where: Repository, author: User, title: str, body: str | None) -> Issue:
+    now = state.clock.now()
+    issue = Issue(state.next_id(), next(where.numbers), where, author, title, body, now, now)
+    where.issues[issue.number] = issue
+    return issue
+
+
+def add_comment(state: State, issue: Issue, author: User, body: str) -> Comment:
+    issue.updated_at = now = state.clock.now()
+    issue.comments.append(Comment(state.next_id(), author, body, now, now))
+    return issue.comments[-1]
+
+
+def add_event(
+    state: State, issue: Issue, actor: User, event: str, *, commit: str | None = None
+) -> Event:
+    """Add an event to an issue, perhaps with a commit; `closed` and `reopened` change the state."""
+    now = issue.updated_at = state.clock.now()
+    if event == "closed":
+        issue.state, issue.closed_at = "closed", now
+    elif event == "reopened":
+        issue.state, issue.closed_at = "open", None
+    issue.events.append(Event(event, actor, now, commit))
+    return issue.events[-1]
+
+
+def set_labels(state: State, issue: Issue, actor: User, names: Sequence[str]) -> None:
+    """Replace the labels of an issue; each change is an event."""
+    for name in {*names} ^ {*issue.labels}:
+        add_event(state, issue, actor, "labeled" if name in names else "unlabeled")
+    issue.labels = list(names)
+
+
+def add_review(
+    state: State, pull: Pull, author: User, verdict: Verdict, *, body: str = ""
+) -> Comment:
+    """Add a review with a verdict to a pull request."""
+    pull.issue.updated_at = now = state.clock.now()
+    pull.reviews.append(Comment(state.next_id(), author, body, now, now, verdict))
+    return pull.reviews[-1]
+
+
+def add_review_comment(
+    state: State, pull: Pull, author: User, body: str, *, path: str = "", line: int = 0,
+    root: Comment | None = None,
+) -> Comment:  # fmt: skip
+    """Begin a thread on a line of the diff, or answer in the thread that `root` began."""
+    now = add_review(state, pull, author, "COMMENTED").created_at
+    path, line = (root.path, root.line) if root else (path, line)
+    told = Comment(
+        state.next_id(), author, body, now, now, path=path, line=line, reply_to=root
+    )  # fmt: skip
+    pull.review_comments.append(told)
+    return told
+
+
+def add_check_run(
+    state: State, where: Repository, commit: str, name: str, conclusion: str | None
+) -> None:
+    """Add a check run of a commit; no conclusion: the run has not ended."""
+    where.jobs.append(Job(commit, name, conclusion, state.clock.now()))
+
+
+def add_status(state: State, where: Repository, commit: str, mood: str, *, context: str) -> None:
+    """Set the status of a commit in a context."""
+    where.jobs.append(Job(commit, context, mood, state.clock.now(), is_status=True))

@@ -17,19 +17,19 @@ from tests.github.state import (
     User,
 )
 
-#: Where pages for people are.
+#: The URL of GitHub's pages.
 WEB: Final = "https://github.com"
 _RANKS: Final = {"pull": "read", "push": "write", "admin": "admin"}
 _LEVELS: Final = ("read", "write", "admin")
 
 
 def node_id(kind: str, number: int) -> str:
-    """Make GitHub's opaque name of a thing."""
+    """Return GitHub's opaque id of an object (`node_id`)."""
     return base64.b64encode(f"{kind}:{number}".encode()).decode()
 
 
 def shown(thing: object, /, **more: JsonValue) -> Json:
-    """Write the plain fields of a thing, and more."""
+    """Return the plain fields of an object as JSON, with further fields."""
     written: Json = {
         key: user(value) if isinstance(value, User) else value
         for key, value in vars(thing).items()
@@ -82,7 +82,7 @@ def git_commit(where: Repository, commit: CommitData) -> Json:
 
 
 def full_commit(where: Repository, sha: str) -> Json:
-    """Write a commit as it stands in branches and comparisons."""
+    """Return a commit as branches and comparisons show a commit."""
     inner = git_commit(where, where.git.commit(sha))
     parents = inner.pop("parents")
     url = f"{where.api}/commits/{inner.pop('sha')}"
@@ -97,13 +97,13 @@ def file_change(change: FileChange) -> Json:
 
 
 def page(issue: Issue) -> str:
-    """Return where people read an issue or a pull request."""
+    """Return the URL of the page of an issue or a pull request."""
     kind = "pull" if issue.pull else "issues"
     return f"{WEB}/{issue.repository.full_name}/{kind}/{issue.number}"
 
 
 def _talk(thing: Issue, kind: str, /, **more: JsonValue) -> Json:
-    """Write what an issue and a pull request have in common."""
+    """Return the fields that issues and pull requests share."""
     here = thing.repository.api
     return shown(
         thing, url=f"{here}/{kind}/{thing.number}", html_url=page(thing),
@@ -122,7 +122,7 @@ def issue(thing: Issue) -> Json:
 
 
 def pull(thing: Pull, asked_by: User | None) -> Json:
-    """Write a pull request as it stands in lists."""
+    """Return a pull request as lists show a pull request."""
     written = _talk(
         thing.issue, "pulls", id=thing.id, draft=thing.draft,
         node_id=node_id("PullRequest", thing.id), merged_at=thing.merged_at,

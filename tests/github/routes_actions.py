@@ -28,7 +28,7 @@ def _run(request: Request) -> Run:
 @Route("POST", f"{_WORKFLOW}/dispatches", status=200,
        scopes=("repo",), permission="actions")  # fmt: skip
 def dispatch(request: Request) -> Answer | Json:
-    """Start a run of a workflow, if its file on that branch says that this can be done."""
+    """Start a run of a workflow that has the trigger `workflow_dispatch`."""
     where = request.repository("write")
     body = request.json("ref", "inputs", "return_run_details")
     ref, name = str(body["ref"]), request.parameters["workflow_id"]
@@ -68,7 +68,7 @@ Route("GET", _RUN)(lambda it: _show_run(_run(it)))
 def list_jobs(request: Request) -> list[Json]:
     """List the jobs of a run: of its last attempt, or of all."""
     run = _run(request)
-    # Seen on GitHub: `latest` may leave out what the last attempt did not run again.
+    # GitHub's `latest` may leave out jobs that the last attempt did not run again.
     jobs = (job for job in run.jobs
             if request.query.get("filter") == "all" or job.attempt == run.attempt)  # fmt: skip
     return [
@@ -102,7 +102,7 @@ def list_artifacts(request: Request) -> list[Json]:
 
 @Route("GET", f"{REPO}/actions/artifacts/{{artifact_id}}/zip")
 def download(request: Request) -> Answer:
-    """Say where an artifact can be fetched, for a minute."""
+    """Redirect to the address of an artifact in the storage."""
     own, number = actions_of(request.repository()), int(request.parameters["artifact_id"])
     artifacts = [it for run in own.runs.values() for it in run.artifacts if it.id == number]
     if not artifacts or request.who is None:
@@ -119,7 +119,7 @@ def _page(run: Run) -> str:
 
 def _show_run(run: Run) -> Json:
     here = f"{run.repository.api}/actions/runs/{run.id}"
-    # A fork that is gone is null, though the description does not say so.
+    # For a deleted fork GitHub gives null, against its own description.
     head = render.minimal(run.head_repository or run.repository)
     return render.shown(
         run, name="contribbot verify",

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from tests.github import graph, pulling, render
+from tests.github.pulling import add_issue, set_labels
 from tests.github.state import PUSHERS, Issue, Json, Pull
-from tests.github.state_social import add_issue, set_labels
 from tests.github.wire import (
     REPO,
     Answer,
@@ -17,7 +17,6 @@ from tests.github.wire import (
     Request,
     Route,
     UnmodelledError,
-    invalid,
     not_found,
 )
 
@@ -28,7 +27,7 @@ _TERM: Final = re.compile(r'(?:(?P<key>[a-z-]+):)?(?P<value>"[^"]*"|\S+)')
 
 
 def _issue(request: Request, key: str = "issue_number") -> Issue:
-    """Return the issue of the path, as its branches are now."""
+    """Return the issue in the path, after an update of the open pull requests."""
     where = request.repository()
     issue = where.issues.get(int(request.parameters[key]))
     if issue is None:
@@ -44,19 +43,11 @@ def _pull(request: Request) -> Pull:
     return pull
 
 
-def _text(body: Json, key: str, resource: str) -> str:
-    """Return a text, if it is neither nothing nor too much."""
-    text = str(body.get(key) or "")
-    if not text.strip():
-        raise invalid(resource, key, "missing_field")
-    if len(text) > _LONGEST[key]:
-        words = f"{key} is too long (maximum is {_LONGEST[key]} characters)"
-        raise invalid(resource, key, "custom", words)
-    return text
-
-
-def _optional(body: Json, key: str) -> str | None:
-    return _text(body, key, "Issue") if body.get(key) else None
+def _text(body: Json, key: str) -> str | None:
+    """Return a text, which is neither empty nor too long."""
+    text = body.get(key)
+    assert text is None or 0 < len(str(text).strip()) <= _LONGEST[key]
+    return None if text is None else str(text)
 
 
 @Route("GET", f"{REPO}/pulls", paged=True, query=("state", "head"))
@@ -67,7 +58,7 @@ def list_pulls(request: Request) -> list[Json]:
     pulls = [
         pull for pull in where.pulls()
         if query.get("state", "open") in {"all", pull.issue.state}
-        # Without an owner GitHub does not filter.
+        # GitHub ignores a `head` without an owner.
         and (not colon or (pull.head_owner.login.lower(), pull.head_ref) == (owner.lower(), ref))
     ]  # fmt: skip
     return [render.pull(pull, request.user) for pull in pulls[::-1]]
@@ -75,17 +66,14 @@ def list_pulls(request: Request) -> list[Json]:
 
 @Route("POST", f"{REPO}/pulls", permission="pull_requests")
 def open_pull(request: Request) -> Json:
-    base = request.repository(filled=True)
+    base = request.repository()
     body = request.json("title", "head", "base", "body", "draft")
-    title, text = _text(body, "title", "Issue"), _optional(body, "body")
     owner, _, ref = str(body["head"]).partition(":")
     network = request.state.network(base)
-    head = next((it for it in network if it.owner.login.lower() == owner.lower()), None)
-    if head is None:
-        raise invalid("PullRequest", "head", "invalid")
+    head = next(it for it in network if it.owner.login.lower() == owner.lower())
     pull = pulling.make_pull(
-        request.state, request.who, (base, str(body["base"])), (head, ref), title=title, text=text,
-        draft=bool(body.get("draft")),
+        request.state, request.who, (base, str(body["base"])), (head, ref),
+        title=_text(body, "title") or "", text=_text(body, "body"), draft=bool(body.get("draft")),
     )  # fmt: skip
     return render.full_pull(pull, request.user, None) | {"mergeable_state": "unknown"}
 
@@ -115,12 +103,10 @@ def change_pull(request: Request) -> Json:
 
 def _change(request: Request, issue: Issue, body: Json) -> None:
     """Change the texts of an issue, which its author may do and whoever may push."""
-    if request.who is not issue.user and issue.repository.permission(request.who) not in PUSHERS:
-        raise GitHubFault(403, "Must have admin rights to Repository.")
-    if "title" in body:
-        issue.title = _text(body, "title", "Issue")
+    assert request.who is issue.user or issue.repository.permission(request.who) in PUSHERS
+    issue.title = _text(body, "title") or issue.title
     if "body" in body:
-        issue.body = _optional(body, "body")
+        issue.body = _text(body, "body")
     issue.updated_at = request.state.clock.now()
 
 
@@ -136,8 +122,8 @@ def list_issues(request: Request) -> list[Json]:
 @Route("POST", f"{REPO}/issues", permission="issues")
 def create_issue(request: Request) -> Json:
     where, body = request.repository(), request.json("title", "body", "labels")
-    title, labels = _text(body, "title", "Issue"), body.get("labels") or []
-    issue = add_issue(request.state, where, request.who, title, _optional(body, "body"))
+    title, labels = _text(body, "title") or "", body.get("labels") or []
+    issue = add_issue(request.state, where, request.who, title, _text(body, "body"))
     if isinstance(labels, list) and where.permission(request.who) in PUSHERS:
         set_labels(request.state, issue, request.who, [str(name) for name in labels])
     return render.issue(issue)
@@ -145,15 +131,13 @@ def create_issue(request: Request) -> Json:
 
 @Route("PATCH", _ISSUE, permission="issues")
 def update_issue(request: Request) -> Json:
-    issue, body = _issue(request), request.json("title", "body", "state")
-    _change(request, issue, body)
-    if "state" in body:
-        pulling.close(request.state, issue, request.who, closed=body["state"] == "closed")
+    issue = _issue(request)
+    _change(request, issue, request.json("title", "body"))
     return render.issue(issue)
 
 
 def _mentions(pull: Pull, issue: Issue) -> bool:
-    """Say whether somebody named an issue in a pull request, which its timeline tells of."""
+    """Return whether a pull request names an issue, so that the issue's timeline has an event."""
     name = re.escape(issue.repository.full_name)
     here = [r"(?<!\S)#"] if pull.base is issue.repository else []
     named = re.compile(rf"(?:{'|'.join([f'{name}#', f'{name}/issues/', *here])}){issue.number}\b")
@@ -161,7 +145,7 @@ def _mentions(pull: Pull, issue: Issue) -> bool:
     return any(named.search(text) for text in texts)
 
 
-# What is only shown:
+# Routes that only read:
 
 Route("GET", _ISSUE)(lambda it: render.issue(_issue(it)))
 Route("GET", f"{_ISSUE}/timeline", paged=True)(lambda it: [
@@ -185,12 +169,12 @@ _IS: Final[dict[str, Callable[[Issue], bool]]] = {
 
 
 def _words(text: str) -> str:
-    """Part a text as an index does: what is no letter, digit or underscore only parts words."""
+    """Return the words of a text as a search index has them, between spaces."""
     return " ".join(["", *re.findall(r"\w+", text.lower()), ""])
 
 
 def _fits(issue: Issue, terms: list[tuple[str, str]]) -> bool:
-    """Say whether an issue has all that is searched for: words stand one after the other."""
+    """Return whether an issue fits all search terms, each with its words in a row."""
     parts = {"title": [issue.title], "body": [issue.body or ""],
              "comments": [comment.body for comment in issue.comments]}  # fmt: skip
     places = dict(terms).get("in", "title,body,comments").split(",")
@@ -219,13 +203,10 @@ def _fits(issue: Issue, terms: list[tuple[str, str]]) -> bool:
 def search_issues(request: Request) -> list[Json]:
     """Search issues and pull requests of a repository, newest first."""
     text = request.query["q"]
-    if len(text) > 256:
-        raise invalid("Search", "q", "invalid", "The search is longer than 256 characters.")
+    assert len(text) <= 256
     terms = [(match["key"] or "", match["value"].strip('"')) for match in _TERM.finditer(text)]
     where = request.state.repository(dict(terms)["repo"])
-    if where is None:
-        words = "The listed users and repositories cannot be searched either because they do not"
-        raise invalid("Search", "q", "invalid", f"{words} exist or you may not view them.")
+    assert where is not None
     pulling.settle(request.state, where)
     issues = [issue for issue in where.issues.values() if _fits(issue, terms)]
     issues.sort(key=operator.attrgetter("created_at"), reverse=True)
@@ -233,12 +214,12 @@ def search_issues(request: Request) -> list[Json]:
     return [render.issue(issue) | {"score": 1.0} for issue in issues]
 
 
-# GraphQL: the query and two mutations that contribbot sends, told by their words.
-# That GitHub knows what they ask is for `test_schema.py`; what is none of them is refused.
+# GraphQL: the query and the two mutations of contribbot, recognized by their words. The schema of
+# GitHub checks these in `test_schema.py`; all other queries are refused.
 
 
 def _refusal(kind: str, message: str, data: Json | None = None) -> GitHubFault:
-    """Return GitHub's no in a field of an answer, in its word for it and in a sentence."""
+    """Return a GraphQL error, which comes with status 200: its type, message, and partial data."""
     fault = GitHubFault(200, message)
     fault.answer.json = {"data": data, "errors": [{"type": kind, "message": message}]}
     return fault
@@ -247,8 +228,6 @@ def _refusal(kind: str, message: str, data: Json | None = None) -> GitHubFault:
 @Route("POST", "/graphql", scopes=("read:user", "public_repo", "repo"), resource="graphql")
 def graphql(request: Request) -> Answer:
     """Answer a query or a mutation; errors come with status 200, as GitHub's do."""
-    if request.user is None:
-        raise GitHubFault(401, "This endpoint requires you to be authenticated.")
     body = request.json("query", "variables")
     query, given = str(body["query"]), cast("Json", body["variables"])
     if "updateRefs" in query:
@@ -284,7 +263,7 @@ def _mark_ready(request: Request, node: str) -> Json:
 
 
 def _update_refs(request: Request, asked: Json) -> Json:
-    """Move one branch that has the commit that is named."""
+    """Move a branch, if the branch is at the commit `beforeOid`."""
     known = {render.node_id("Repository", where.id): where
              for where in request.state.repositories.values()}  # fmt: skip
     where = known.get(str(asked["repositoryId"]))

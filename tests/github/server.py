@@ -25,18 +25,18 @@ for room in ("routes_actions", "routes_git", "routes_talk"):
 
 
 class Hook:
-    """Something around each request; override what is wanted."""
+    """Called around each request; subclasses override `before` or `after`."""
 
     def before(self, request: Request) -> Answer | None:
-        """See a request before its handler. An answer given here is sent and nothing is done."""
+        """Return an answer to send instead of the handler's; None: the handler runs."""
 
     def after(self, request: Request, answer: Answer) -> Answer:
-        """See the whole answer after the handler acted, and return what is sent."""
+        """Return the answer to send, after the handler has run."""
         del request
         return answer
 
 
-#: One request as it was answered.
+#: A request with the status of its answer.
 Logged = Request
 
 
@@ -52,7 +52,7 @@ class LocalServer:
         self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         )
-        #: The URL to reach it, for GITHUB_API_URL.
+        #: The URL of the server, for GITHUB_API_URL.
         self.base = state.base = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def start(self) -> None:
@@ -95,7 +95,7 @@ class _Http(http.server.ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Keep what went wrong; a client that hangs up or is killed is no error."""
+        """Keep the traceback of an error; a client that hangs up or is killed is no error."""
         del request, client_address
         if not isinstance(sys.exception(), OSError):
             self.owner.broken.append(traceback.format_exc())
@@ -115,7 +115,7 @@ class _Connection(http.server.BaseHTTPRequestHandler):
         """Say nothing on standard error."""
 
     def _serve(self) -> None:
-        """Answer one request, or reset the connection (RST, and no orderly end)."""
+        """Answer one request, or reset the connection."""
         split, owner = urlsplit(self.path), self.server.owner
         request = Request(
             next(owner.numbers), self.command, split.path,
@@ -132,7 +132,7 @@ class _Connection(http.server.BaseHTTPRequestHandler):
             self.rfile.close()
             self.connection.close()
 
-    # The names that the base class calls.
+    # The base class calls these names.
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _serve  # noqa: N815
 
     def _send(self, answer: Answer) -> None:

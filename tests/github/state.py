@@ -22,13 +22,12 @@ Json = dict[str, JsonValue]
 Permission = Literal["read", "write", "admin"]
 Kind = Literal["User", "Bot", "Organization"]
 Verdict = Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED", "PENDING"]
-Mood = Literal["error", "failure", "pending", "success"]
 PUSHERS: Final[frozenset[Permission]] = frozenset({"write", "admin"})
 
 
 @dataclass(eq=False)
 class Token:
-    """A token; `scopes` of a classic one, repositories and permissions of a fine-grained one."""
+    """A token: a classic token has scopes, a fine-grained token repositories and permissions."""
 
     text: str
     scopes: tuple[str, ...] = ("repo",)
@@ -54,7 +53,7 @@ class User:
 
 @dataclass(eq=False)
 class Comment:
-    """A comment; `state` of a review, `path` and `line` of what begins or answers a thread."""
+    """A comment, a review (`state`), or a remark in a thread (`path` and `line`)."""
 
     id: int
     user: User
@@ -71,7 +70,6 @@ class Comment:
 class Event:
     """Something that happened to an issue: closed, reopened, merged, referenced."""
 
-    id: int
     event: str
     actor: User
     created_at: str
@@ -80,14 +78,14 @@ class Event:
 
 
 @dataclass(eq=False)
-class CheckRun:
-    """A check run on a commit; no conclusion: it has not ended."""
+class Job:
+    """A check run or a status of a commit; no word: the job has not ended."""
 
-    id: int
+    sha: str
     name: str
-    head_sha: str
-    conclusion: str | None
+    word: str | None
     started_at: str
+    is_status: bool = False
 
 
 @dataclass(eq=False)
@@ -98,17 +96,6 @@ class CheckSuite:
     head_sha: str
     app: str
     conclusion: str | None
-
-
-@dataclass(eq=False)
-class CommitStatus:
-    """A status of a commit; the newest of a context counts."""
-
-    id: int
-    sha: str
-    context: str
-    state: Mood
-    created_at: str
 
 
 @dataclass(eq=False)
@@ -186,12 +173,10 @@ class Repository:
     polls_until_ready: int = 0  # a fork that GitHub still copies answers 404 so many times
     members: dict[str, Permission] = field(default_factory=dict)
     issues: dict[int, Issue] = field(default_factory=dict)
-    check_runs: list[CheckRun] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
     check_suites: list[CheckSuite] = field(default_factory=list)
-    statuses: list[CommitStatus] = field(default_factory=list)
-    #: The checks that the branch's protection, and a ruleset, require.
-    protected_by: list[str] = field(default_factory=list)
-    ruled_by: list[str] = field(default_factory=list)
+    #: The jobs that a rule of the branch requires.
+    required: list[str] = field(default_factory=list)
     requires_review: bool = False
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -228,7 +213,7 @@ class Clock:
 
 
 class State:
-    """Everything, with one lock for whoever changes it."""
+    """The whole state of the local GitHub; a change needs `lock`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -238,14 +223,14 @@ class State:
         self.users: dict[str, User] = {}
         self.repositories: dict[str, Repository] = {}
         self.base = ""  # set by the server: where it is reached
-        # Options, as tests want them.
+        # Options that tests set.
         self.forks_ready_after = 0  # polls of a new fork that answer 404
         self.mergeable_at_once = True  # else null at the first GET after a change, as on GitHub
         self.missing_scope_status: Literal[403, 404] = 403
         self.rate_limits = {"core": 5000, "search": 30, "graphql": 5000}
 
     def next_id(self) -> int:
-        """Return a number that nothing has yet."""
+        """Return a new id."""
         return next(self.ids)
 
     def user(self, login: str) -> User | None:
@@ -255,7 +240,7 @@ class State:
         return self.repositories.get(full_name.lower())
 
     def network(self, repository: Repository) -> list[Repository]:
-        """Return a repository and all that share its objects."""
+        """Return the repositories that share the objects of a repository."""
         return [other for other in [*self.repositories.values()] if other.root is repository.root]
 
     def bearer(self, text: str) -> tuple[User, Token] | None:

@@ -70,7 +70,7 @@ class Run:
 class ActionsState:
     runs: dict[int, Run] = field(default_factory=dict)
     workflows: dict[str, int] = field(default_factory=dict)
-    #: Whether a dispatch tells no number, as by older servers.
+    #: Whether the answer to a dispatch lacks the run's number, as on older servers.
     silent: bool = False
     storage: Storage | None = None
 

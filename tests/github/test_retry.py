@@ -22,9 +22,8 @@ from contribbot.github.client import Waits
 from contribbot.github.pull_state import read_pull_state
 from tests.github import faults as f
 from tests.github.gitdata import blob_id
-from tests.github.ours import Patience, client
 from tests.github.wire import Answer, HangUpError, Request
-from tests.github.world import World
+from tests.github.world import Patience, World, client
 
 
 @contextlib.contextmanager
@@ -91,7 +90,7 @@ def test_a_pull_request_is_never_opened_blindly(world: World, fault: f.Fault) ->
         with lost if fault in LOST else contextlib.nullcontext():
             open_it(ours)
         pulls = ours.pulls_from("org/tool", "ada", "other")
-    # Sent once where nobody knows; again only after the server said that it had not acted.
+    # The request is sent again only if the server says that it has not acted.
     refused = fault not in LOST and not fault.acted
     assert world.github.count("POST", "/pulls") == (2 if refused else 1)
     assert len(pulls) == int(fault not in LOST or fault.acted)
@@ -128,7 +127,7 @@ def test_a_fault_that_stays_is_final_and_pauses_grow(world: World) -> None:
         (f.secondary_limit(403, 50), 1, [50]),
         (f.secondary_limit(429, 50), 1, [50]),
         (says(403, {"message": "You have exceeded a secondary rate limit."}), 1, [60]),
-        # Pauses are bounded in all, and a pause that is too long is none.
+        # The sum of all pauses is limited; a longer pause is refused at once.
         (f.secondary_limit(429, 300), 0, [300, 300, 300]),
         (f.primary_limit(3000), 0, []),
     ],
@@ -144,11 +143,11 @@ def test_limits_are_waited_for_and_shown(
         with contextlib.nullcontext() if times else bound:
             assert read_pull_state(ours, "org/tool", world.pull.number).threads == []
         assert patience.slept == pytest.approx(slept, abs=2)
-        # A limit is no refusal, after which a branch would be moved by force.
+        # After a refusal, the branch would be moved by REST; a rate limit is no refusal.
         world.faults.arm(f.primary_limit(3000), times=0)
         with pytest.raises(RateLimitError):
             move(ours)
-        # The error before did not use up the limit of waiting.
+        # The error before has not used up the limit of waiting.
         world.faults.clear()
         assert ours.me == "ada"
     said = [line for line in caplog.messages if "pause" in line]
@@ -175,7 +174,7 @@ def test_a_server_that_hangs_is_asked_no_more_once_the_time_is_over(world: World
     with ada(world, waits) as ours:
         for number in range(1, 9):
             with pytest.raises(GitHubError):
-                ours.issue("org/tool", number).complete()
+                ours.issue(f"org/tool#{number}").complete()
         with pytest.raises(RateLimitError, match=r"not asked: \d+ min went"):
             assert ours.me
     assert now[0] <= 900 + 9 * 60

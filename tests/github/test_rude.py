@@ -18,14 +18,13 @@ from contribbot.errors import GitHubError, RateLimitError, UncertainError
 from contribbot.github import client as client_module
 from contribbot.github.client import Waits, whole
 from tests.github import faults as f
-from tests.github.ours import Patience, client
 from tests.github.wire import Answer
-from tests.github.world import World
+from tests.github.world import Patience, World, client
 
 
 @contextlib.contextmanager
 def rude(speak: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Answer each connection so, whatever was asked."""
+    """Start a server that answers each connection by `speak`, whatever the request."""
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -120,7 +119,7 @@ def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     patience = Patience()
-    # Not sent, so nothing that must not be repeated can have happened.
+    # The request was not sent, so the write has not happened.
     with (
         client(f"http://127.0.0.1:{port}", "ghp_x", waits=patience.waits()) as ours,
         pytest.raises(GitHubError, match=rf"127.0.0.1:{port} cannot be reached") as caught,
@@ -130,7 +129,7 @@ def test_nobody_there() -> None:
 
 
 def drip(head: bytes) -> Callable[[socket.socket], None]:
-    """Return what sends a byte now and then, in the headers or behind them, for ever."""
+    """Return a speaker that sends a byte now and then for ever, in the headers or in the body."""
 
     def speak(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n" + head)
@@ -150,7 +149,7 @@ def test_an_answer_that_drips_ends_by_the_deadline(
     with rude(drip(head)) as base, client(base, "ghp_x", waits=waits) as ours:
         with pytest.raises(GitHubError, match="GET /user: no answer in time"):
             assert ours.me
-        # Whether a write was done, nobody knows.
+        # Nobody knows whether the server did the write.
         with pytest.raises(UncertainError, match="no answer in time: nobody knows"):
             ours.repository("o/n").create_fork()
         with pytest.raises(GitHubError, match="GET /repos/o/n/pulls/1: no answer in time"):
@@ -179,7 +178,7 @@ def test_a_proxy_that_wants_a_login_says_so(scheme: str) -> None:
         rude(reply("407 Proxy Authentication Required")) as proxy,
         mock.patch.dict("os.environ", {f"{scheme}_proxy": proxy}),
     ):
-        # Plain HTTP goes to this machine alone, and then by no proxy.
+        # Only requests to this machine use plain HTTP, and these use no proxy.
         url = "https://git.example.org/api/v3" if scheme == "https" else proxy
         with pytest.raises(GitHubError) as caught, client(url, "ghp_x", waits=waits) as ours:
             assert ours.me

@@ -13,15 +13,15 @@ from contribbot.github.client import refusal
 from contribbot.github.pull_state import QUERY
 from tests.github import graph
 from tests.github.npm import brought
+from tests.github.pulling import add_check_run, add_event, add_review, add_review_comment
 from tests.github.state import CheckSuite, Json
-from tests.github.state_social import add_check_run, add_event, add_review, add_review_comment
 from tests.github.world import World
 
 pytestmark = pytest.mark.tool("npm")
 
 _PACKAGE: Final = "@octokit/graphql-schema"
 _VERSION: Final = "15.26.1"
-#: SHA-256 of `schema.graphql` in it.
+#: The SHA-256 of the package's `schema.graphql`.
 _DIGEST: Final = "3c62d0526d133cee53221c89de9b455ade24db78b9e7ad56d642c4c15bce2654"
 
 SAYINGS: Final = (
@@ -39,7 +39,7 @@ SAYINGS: Final = (
     (403, "issues/1/comments", "Unable to create comment because issue is locked.", "unlock"),
     (403, "dispatches", "GitHub Actions is disabled on this repository.", "permit Actions"),
     (400, "pulls", "X-GitHub-Api-Version: not a supported version", "contribbot up to date"),
-    # Class L of the defects: these had another's step, or none.
+    # These had a wrong next step once, or none.
     (451, "pulls", "Repository access blocked", "for legal reasons"),
     (403, "pulls", "Repository has been locked for migration.", "GitHub moves the repository"),
     (422, "merge-upstream", "Not all refs are readable", "run it again in a minute"),
@@ -74,13 +74,13 @@ def real() -> GraphQLSchema:
     kept = brought(f"{_PACKAGE}@{_VERSION}")
     content = (kept / "node_modules" / _PACKAGE / "schema.graphql").read_bytes()
     assert hashlib.sha256(content).hexdigest() == _DIGEST, f"{_PACKAGE} {_VERSION} changed"
-    # GitHub has published it, so it is not validated itself.
+    # GitHub has published the schema: the schema itself needs no validation.
     return build_schema(
         content.decode(), assume_valid=True, assume_valid_sdl=True, no_location=True
     )
 
 
-#: As PyGithub writes them.
+#: The mutations that PyGithub sends.
 MOVE: Final = (
     "mutation Mutation($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }"
 )
@@ -103,7 +103,7 @@ def test_the_local_github_answers_as_the_schema_describes(
     add_review(state, pull, world.mia, "APPROVED")
     add_check_run(state, world.upstream, pull.head_sha, "lint", "success")
     world.upstream.check_suites.append(CheckSuite(1, pull.head_sha, "CI", "action_required"))
-    world.upstream.protected_by[:] = ["unit"]
+    world.upstream.required[:] = ["unit"]
     for kind in ("added_to_merge_queue", "removed_from_merge_queue"):
         add_event(state, pull.issue, world.mia, kind)
     sha = world.github.merge(pull)
@@ -112,7 +112,7 @@ def test_the_local_github_answers_as_the_schema_describes(
     asked: Json = {"head": "ada:fix", "compared": True}
     variables = {"owner": "org", "name": "tool", "number": pull.number, **asked}
     answer = graph.pull_state(state, pull, {**asked})
-    # The answer has the names that the query gives to fields.
+    # The local GitHub's answer has the aliases of the query as names.
     found = graphql_sync(
         real, QUERY, answer, variable_values=variables,
         field_resolver=lambda source, info, **_: source.get(info.path.key),

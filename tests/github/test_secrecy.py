@@ -17,9 +17,8 @@ from contribbot.errors import ContribbotError, GitHubError
 from contribbot.github.client import GitHub as Client
 from contribbot.github.pull_state import read_pull_state
 from tests.github import faults as f
-from tests.github.ours import Patience, client
 from tests.github.wire import Answer
-from tests.github.world import World
+from tests.github.world import Patience, World, client
 
 
 def everything(error: BaseException) -> str:
@@ -51,7 +50,7 @@ FAULTS = [
 ]  # fmt: skip
 CALLS: dict[str, Callable[[Client], object]] = {
     "me": lambda ours: ours.me,
-    "pull": lambda ours: ours.pull("org/tool", 1).title,
+    "pull": lambda ours: ours.pull("org/tool#1").title,
     "state": lambda ours: read_pull_state(ours, "org/tool", 1),
     "create_blob": lambda ours: ours.repository("author/project").create_git_blob("eA==", "base64"),
     "move_ref": lambda ours: ours.move_ref("R_1", "fix", old="1" * 40, new="2" * 40),

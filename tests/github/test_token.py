@@ -14,8 +14,7 @@ import pytest
 from contribbot.errors import TokenError, UsageError
 from contribbot.github import auth as token_module
 from contribbot.github.auth import Secret, Server, Token, find_server, find_token
-from tests.github.ours import client
-from tests.github.world import World
+from tests.github.world import World, client
 
 TEXT = "ghp_0123456789abcdefghijABCDEFGHIJ"
 
@@ -164,6 +163,6 @@ def test_a_token_that_may_not_says_what_it_lacks(world: World) -> None:
         assert "--handoff" in caught.value.hint
         with pytest.raises(TokenError, match="contents=write") as other:
             ours.repository("org/tool").create_git_ref("refs/heads/other", sha)
-    # It is about no pull request that is to be opened.
+    # `--handoff` helps only to open a pull request.
     assert "handoff" not in other.value.hint
     assert other.value.hint.startswith("give the token that permission")

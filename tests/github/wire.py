@@ -15,12 +15,12 @@ from pydantic import JsonValue
 
 from tests.github.state import PUSHERS, Json, Permission, Repository, State, Token, User
 
-#: A handler answers with what is known of the route's model, a list with all its rows.
+#: A handler returns an answer, an object, or all rows of a list, which is then paged.
 Handler = Callable[["Request"], "Answer | Json | list[Json]"]
 
 ROUTES: Final[list[tuple[Route, Handler]]] = []
 REPO: Final = "/repos/{owner}/{repo}"
-#: Sent with each search from March to December 2025 (octokit/request.js#746).
+#: Links that GitHub sent with each search from March to December 2025 (octokit/request.js#746).
 DEPRECATED: Final = [
     '<https://docs.github.com/rest/search>; rel="deprecation"; type="text/html"',
     '<https://github.blog/changelog>; rel="sunset"; type="text/html"',
@@ -30,7 +30,7 @@ _PATHS: Final = frozenset({"ref", "path", "basehead", "branch"})
 
 
 class UnmodelledError(Exception):
-    """The request asks for something that this GitHub does not model; the test fails."""
+    """Raised for a request that the local GitHub does not model; the test fails."""
 
 
 class HangUpError(Exception):
@@ -38,7 +38,7 @@ class HangUpError(Exception):
 
 
 class GitHubFault(Exception):  # noqa: N818  an answer of GitHub's, and no error of ours
-    """GitHub says no: a status, its words, the `errors` of a 422."""
+    """Raised to answer with an error of GitHub: a status, a message, the `errors` of a 422."""
 
     def __init__(
         self, status: int, message: str, errors: Sequence[JsonValue] = (), **headers: str
@@ -51,14 +51,8 @@ class GitHubFault(Exception):  # noqa: N818  an answer of GitHub's, and no error
 
 
 def not_found(message: str = "Not Found") -> GitHubFault:
-    """Return GitHub's answer for what is not there or may not be seen."""
+    """Return GitHub's 404, for an object that does not exist or may not be seen."""
     return GitHubFault(404, message)
-
-
-def invalid(resource: str, key: str, code: str, message: str | None = None) -> GitHubFault:
-    error: Json = {"resource": resource, "field": key, "code": code}
-    words: Json = {"message": message} if message else {}
-    return GitHubFault(422, "Validation Failed", [error | words])
 
 
 @dataclass
@@ -79,7 +73,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Route:
-    """Registers the handler that it decorates: what it answers, what a token needs for it."""
+    """A route: method, path, and the scopes that a token needs; decorates the route's handler."""
 
     method: str
     template: str
@@ -127,22 +121,21 @@ class Request:
 
     @property
     def who(self) -> User:
-        if self.user is None:
-            raise GitHubFault(401, "Requires authentication")
+        assert self.user is not None
         return self.user
 
     def json(self, *keys: str) -> Json:
-        """Return the body; a key that is not among `keys` raises."""
+        """Return the JSON body; a key outside `keys` is not modelled."""
         said: JsonValue = json.loads(self.body or b"{}")
         assert isinstance(said, dict)
         if unknown := said.keys() - set(keys):
             raise UnmodelledError(f"{self.method} {self.path}: body keys {sorted(unknown)}")
         return said
 
-    # What comes before the handler:
+    # Before the handler:
 
     def find_route(self) -> None:
-        """Find the row of the path, still percent-encoded."""
+        """Find the route of the path, which is still percent-encoded."""
         if match := re.match("/repositories/([0-9]+)/", self.path):
             every = self.state.repositories.values()
             name = next((it.full_name for it in every if it.id == int(match[1])), "no/such")
@@ -154,11 +147,10 @@ class Request:
                 return
 
     def screen(self) -> dict[str, str]:
-        """Find who asks, count the request; return the headers that tell of limits and scopes."""
+        """Find the token's user, count the request; return the headers about limits and scopes."""
         if self.route is None:
             raise UnmodelledError(f"{self.method} {self.path}")
-        if "user-agent" not in self.headers:
-            raise GitHubFault(403, "Request forbidden by administrative rules.")
+        assert "user-agent" in self.headers
         if (given := self.headers.get("authorization")) is not None:
             found = self.state.bearer(given.partition(" ")[2])
             if found is None:
@@ -217,7 +209,7 @@ class Request:
         number, last = int(self.query.get("page", "1")), max(1, -(-len(things) // size))
         pages = {"prev": number - 1, "next": number + 1, "last": last, "first": 1}
         pages = {rel: at for rel, at in pages.items() if 0 < at <= last and at != number}
-        # GitHub names a repository by its id here.
+        # In these links GitHub names a repository by its id.
         known, here = self.state.repository("/".join(self.path.split("/")[2:4])), self.path
         if known is not None:
             here = f"/repositories/{known.id}/{here.split('/', 4)[4]}"
@@ -231,18 +223,15 @@ class Request:
         around: Json = {"total_count": len(things), row.inside: rows, **self.around}
         return Answer(200, around if row.inside else rows, link)
 
-    # What handlers ask for:
+    # For handlers:
 
-    def repository(self, need: Permission = "read", *, filled: bool = False) -> Repository:
-        """Return the repository of the path, if this user with this token may use it so."""
+    def repository(self, need: Permission = "read") -> Repository:
+        """Return the repository in the path, if the user with this token has the permission."""
         name = f"{self.parameters['owner']}/{self.parameters['repo']}"
-        repository = self.allow(self.state.repository(name), need)
-        if filled and not repository.git.refs("refs/heads/"):
-            raise GitHubFault(409, "Git Repository is empty.")
-        return repository
+        return self.allow(self.state.repository(name), need)
 
     def allow(self, repository: Repository | None, need: Permission) -> Repository:
-        """Check what the user may do with a repository: 404 for what may not be seen or written."""
+        """Return a repository; 404 or 403 if the user or the token lacks the permission."""
         if repository is None:
             raise not_found()
         if repository.polls_until_ready > 0 and re.search("/(git|compare|branches)/", self.path):

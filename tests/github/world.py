@@ -1,11 +1,16 @@
-"""A small world that tests start from: an upstream made from a real repository, a fork, a pull."""
+"""A small world to start from: an upstream, a fork, a pull request, and contribbot's client."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from contribbot.github.auth import Secret, Token, find_server
+from contribbot.github.client import GitHub as Client
+from contribbot.github.client import Waits, connect
 from tests.github.faults import Faults
 from tests.github.handle import GitHub
 from tests.github.state import Pull, Repository, User
@@ -57,3 +62,23 @@ def make_world(github: GitHub, folder: Path) -> World:
     world = World(github, upstream, github.fork(upstream, ada), mia, ada)
     github.hooks.append(world.faults)
     return world
+
+
+@dataclass
+class Patience:
+    """Makes waits that take no time, and records the pauses."""
+
+    slept: list[float] = field(default_factory=list)
+
+    def waits(self, longest: float = 900.0, attempts: int = 3) -> Waits:
+        return Waits(self.slept.append, longest, attempts, 0, lambda: sum(self.slept))
+
+
+@contextlib.contextmanager
+def client(github: GitHub | str, token: str, *, waits: Waits | None = None) -> Iterator[Client]:
+    base = github if isinstance(github, str) else github.base
+    with connect(
+        server=find_server({"GITHUB_API_URL": base}), token=Token(Secret(token), "GITHUB_TOKEN"),
+        waits=waits or Patience().waits(),
+    ) as ours:  # fmt: skip
+        yield ours

@@ -20,7 +20,7 @@ from contribbot.runners.actions import NAMES, templates_folder
 from tests.conftest import Program, dig
 from tests.github.handle import GitHub
 from tests.github.state import Repository, User
-from tests.github.state_social import set_labels
+from tests.github.pulling import set_labels
 from tests.github.world import make_source
 from tests.runners.acting import RUNNERS, build_wheel
 from tests.toy import Toy, git
