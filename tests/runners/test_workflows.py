@@ -19,8 +19,8 @@ from ruamel.yaml import YAML
 from contribbot.runners.actions import NAMES, templates_folder
 from tests.conftest import Program, dig
 from tests.github.handle import GitHub
-from tests.github.state import Repository, User
 from tests.github.pulling import set_labels
+from tests.github.state import Repository, User
 from tests.github.world import make_source
 from tests.runners.acting import RUNNERS, build_wheel
 from tests.toy import Toy, git
