@@ -109,7 +109,7 @@ def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
 
 def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) -> tuple[str, str]:
     """Return the filled template and its overview; refuse a text that is too long for GitHub."""
-    patch, environment = evidence.patch, template_environment(queue)
+    patch, environment = evidence.patch, template_environment(queue.folder / "templates")
     spec, contribution = patch.spec, patch.spec.contribution
     tests = test_files(patch, rules)
     where = patch.folder / "patch.toml"
@@ -175,14 +175,11 @@ def _fill(
         raise QueueError(f"{place}: {what}: {clean(str(error))}", hint=hint) from error
 
 
-def template_environment(queue: Queue) -> SandboxedEnvironment:
-    """Return a sandbox for templates, because a stranger may have written a queue's templates."""
-    return _environment(queue.folder / "templates")
-
-
 @functools.cache
-def _environment(own: Path) -> SandboxedEnvironment:
-    # Compiling templates is the slowest part of a text: many patches share an environment.
+def template_environment(own: Path) -> SandboxedEnvironment:
+    """Return a sandbox for contribbot's templates and those in a folder of the queue."""
+    # A stranger may have written a queue's templates. Compiling templates is the slowest part of a
+    # text: many patches share an environment.
     from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415  start-up time
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415  start-up time
 
@@ -389,7 +386,10 @@ def make_comment(queue: Queue, name: str, github: GitHub | None = None) -> Comme
         "install": install("compile,emulate" if patch.spec.emulated else "compile"),
         "emulated": bool(evidence.of("emulate")),
     }
-    where, environment = patch.folder / "patch.toml", template_environment(queue)
+    where, environment = (
+        patch.folder / "patch.toml",
+        template_environment(queue.folder / "templates"),
+    )
     _refuse_typed(where, patch.spec.contribution)
     names["summary"] = _fill(environment, patch.spec.contribution.summary, where, names)
     text = environment.get_template("comment.md.j2").render(names).strip() + "\n"

@@ -101,8 +101,8 @@ class TreeEntry:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A commit to make on GitHub, with the entries that it changes in its parent's tree."""
+class ForkCommit:
+    """A commit to make in the fork, with the entries that it changes in its parent's tree."""
 
     author: str
     email: str
@@ -117,11 +117,11 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Carried:
-    """The commits to make on GitHub for a patch and the patches below it, with blobs and notes."""
+class ForkSeries:
+    """The commits to make in the fork for a patch and its lower patches, with blobs and notes."""
 
     #: The commits, of lower patches first; by id, each blob that GitHub may not have.
-    commits: tuple[Made, ...]
+    commits: tuple[ForkCommit, ...]
     contents: Mapping[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -186,7 +186,7 @@ def file_content(file: GitBlob | ContentFile) -> bytes:
 
 def carry_onto(
     queue: Queue, name: str, github: GitHub, place: Place, *, progress: Progress
-) -> Carried:
+) -> ForkSeries:
     """Return commits of a patch and its dependencies on the upstream's tip; push nothing."""
     fetched = fetch_pin(queue, queue.pin_of(name), progress=progress)
     store, names = fetched.store, queue.with_dependencies([name])
@@ -221,7 +221,7 @@ def carry_onto(
             for patch in moved
             if patch.name in there or (patch.commits and patch.why)
         )
-        commits, contents = list[Made](), dict[str, bytes]()
+        commits, contents = list[ForkCommit](), dict[str, bytes]()
         for picked in mine.row:
             changed = changes(store, base, picked.commit)
             if stray := next((it.path for it in changed if it.path not in paths), ""):
@@ -231,7 +231,7 @@ def carry_onto(
             commits.append(made)
             contents |= {blob: text for blob, text in new.items() if blob not in known}
             base = picked.commit
-        return Carried(tuple(commits), contents, notes)
+        return ForkSeries(tuple(commits), contents, notes)
 
 
 def _moved(name: str, pin: str, why: str) -> OpeningError:
@@ -270,7 +270,9 @@ def _make_base(
     return made, frozenset(entry.sha for entry in files.values())
 
 
-def _read(store: Store, commit: str, changed: Sequence[Change]) -> tuple[Made, dict[str, bytes]]:
+def _read(
+    store: Store, commit: str, changed: Sequence[Change]
+) -> tuple[ForkCommit, dict[str, bytes]]:
     """Return a commit to make on GitHub, and the contents of its changed blobs."""
     with store.open() as repo:
         origin = repo.commit(commit)
@@ -285,7 +287,7 @@ def _read(store: Store, commit: str, changed: Sequence[Change]) -> tuple[Made, d
             for it in sorted(changed, key=lambda change: change.mode != GONE)
         )
         name, email = str(origin.author.name), str(origin.author.email)
-        made = Made(name, email, origin.authored_datetime, str(origin.message), entries)
+        made = ForkCommit(name, email, origin.authored_datetime, str(origin.message), entries)
     return made, contents
 
 
@@ -302,15 +304,15 @@ def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
     return (f"brought {main} up to date with {place.upstream}",)
 
 
-def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, ...]:
+def make_commits(github: GitHub, place: Place, series: ForkSeries) -> tuple[str, ...]:
     """Make blobs, trees and commits in the fork; return the ids of the commits."""
     fork = github.repository(place.fork)
-    for content in carried.contents.values():
+    for content in series.contents.values():
         fork.create_git_blob(base64.b64encode(content).decode(), "base64")
     tree, parent = place.tip.tree, place.tip.sha
     commits: list[str] = []
     try:
-        for commit in carried.commits:
+        for commit in series.commits:
             tree, parent = _make_commit(github, fork, commit, tree, parent)
             commits.append(parent)
     except (NotFoundError, RefusedError) as error:
@@ -321,7 +323,7 @@ def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, .
 
 
 def _make_commit(
-    github: GitHub, fork: Repository, made: Made, base: str, parent: str
+    github: GitHub, fork: Repository, made: ForkCommit, base: str, parent: str
 ) -> tuple[str, str]:
     """Make a tree and a commit in the fork, and return their ids."""
     from github.GitCommit import GitCommit  # noqa: PLC0415  start-up time

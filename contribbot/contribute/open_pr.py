@@ -374,9 +374,9 @@ class _Opening:
                 stand = f"it stands on {known.base[:_SHORT]}, and {moved}"
                 done.notes.append(f"{stand}; --up-to-date carries it there")
                 return
-        carried = carry_onto(run.queue, self.name, self.github, self.place, progress=run.progress)
+        series = carry_onto(run.queue, self.name, self.github, self.place, progress=run.progress)
         self.place, notes = run.ready_place(self.patch)
-        commits = make_commits(self.github, self.place, carried)
+        commits = make_commits(self.github, self.place, series)
         head, version = commits[-1], run.journal.version(self.patch)
         what = f"{self.key} the commit {head[:_SHORT]} (v{version})"
         content = {"digest": self.patch.digest, "below": below, "version": version}
@@ -385,11 +385,11 @@ class _Opening:
         put_ref(self.github, self.place, self.branch, head, was=self.was, ours=known.heads)
         run.journal.done(self.name, intent, f"gave {what}")
         done.fork, done.base, done.head = self.place.fork, tip.sha, head
-        pushed = zip(commits, carried.commits, strict=True)
+        pushed = zip(commits, series.commits, strict=True)
         done.commits = [PushedCommit(sha, commit.subject) for sha, commit in pushed]
         if self.was != head:
             done.branch_was = "made" if self.was is None else "moved"
-        done.notes += [*carried.notes, *notes]
+        done.notes += [*series.notes, *notes]
 
     def _hand_off(self) -> None:
         """Set the address of GitHub's page on which a person can open the pull request."""

@@ -102,19 +102,19 @@ def _renewed(was: Publication) -> Publication:
 
 def _fold(was: Publication, event: IntentEvent | DoneEvent | PullRequestEvent) -> Publication:
     """Return the published state after one more event."""
-    now = replace(was, texts=_with(was.texts, event.text))
+    now = replace(was, texts=was.texts.union(filter(None, [event.text])))
     if isinstance(event, PullRequestEvent):
         left = tuple(intent for intent in was.open if intent.what != PULL)
         # `follow` may have seen somebody else's commit: only commits of our intents are ours.
         return replace(_placed(now, event), reference=event.reference, state=event.state, open=left)
     left = tuple(i for i in was.open if (i.what, i.key) != (event.what, event.key))
     if isinstance(event, IntentEvent):
-        return replace(now, open=(*left, event), heads=_with(was.heads, event.head))
+        return replace(now, open=(*left, event), heads=was.heads.union(filter(None, [event.head])))
     now = replace(now, open=left)
     if event.what == BRANCH:
         return replace(
             _placed(now, event),
-            heads=_with(was.heads, event.head),
+            heads=was.heads.union(filter(None, [event.head])),
             head=event.head or was.head,
             base=event.base or was.base,
             below=event.below or {},
@@ -127,10 +127,6 @@ def _fold(was: Publication, event: IntentEvent | DoneEvent | PullRequestEvent) -
 
 def _placed(was: Publication, event: DoneEvent | PullRequestEvent) -> Publication:
     return replace(was, fork=event.fork or was.fork, branch=event.branch or was.branch)
-
-
-def _with(known: frozenset[str], item: str | None) -> frozenset[str]:
-    return known | {item} if item else known
 
 
 class PublicationJournal:

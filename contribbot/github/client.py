@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import github.Requester
@@ -111,12 +111,6 @@ class Waits:
     clock: Callable[[], float] = time.monotonic
     lost: float = 0.0
 
-    def check(self) -> None:
-        """Raise if pauses and failed attempts have used up the limit."""
-        if self.lost > self.longest:
-            spent = f"{self.lost / 60:.0f} min went into pauses and attempts that failed"
-            raise RateLimitError(f"GitHub was not asked: {spent}", hint=_LATER)
-
     def pause(self, seconds: float) -> None:
         """Wait before the next attempt; raise if the pause is longer than what is left."""
         end = datetime.fromtimestamp(time.time() + min(seconds, 1e9), UTC)
@@ -129,67 +123,55 @@ class Waits:
         self.sleep(seconds)
 
 
-class Retry(GithubRetry):
-    """PyGithub's retries within the waiting limit; a write that may have happened is not resent."""
+def retries(waits: Waits) -> GithubRetry:
+    """Return PyGithub's retries within the limits; a write that may have happened is not resent."""
 
-    waits: Waits
+    class Retry(GithubRetry):
+        def increment(  # type: ignore[override]  # PyGithub has the same signature
+            self,
+            method: str | None = None,
+            url: str | None = None,
+            response: HTTPResponse | None = None,
+            error: Exception | None = None,
+            _pool: ConnectionPool | None = None,
+            _stacktrace: TracebackType | None = None,
+        ) -> UrllibRetry:
+            """Count a failed attempt; raise if the request must not be sent again."""
+            acted = not isinstance(error, ConnectTimeoutError)
+            if response is not None:
+                acted = response.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+            if acted and _pool is not None and _ONCE.match(f"{method} {url}"):
+                raise MaxRetryError(_pool, url or "", error)
+            return super().increment(method, url, response, error, _pool, _stacktrace)
 
-    @classmethod
-    def within(cls, waits: Waits) -> Self:
-        """Return retries with the limits of `waits`."""
-        again = max(0, waits.attempts - 1)
-        retry = cls(
-            total=again,
-            connect=min(2, again),
-            backoff_factor=1,
-            backoff_max=20,
-            status_forcelist=[403, 429, *range(500, 600)],
-            allowed_methods=None,
-            raise_on_status=False,
-        )
-        retry.waits = waits
-        return retry
+        def sleep(self, response: BaseHTTPResponse | None = None) -> None:
+            """Wait as GitHub or the backoff asks, within the limit."""
+            asked = self.get_retry_after(response) if response is not None else None
+            pause, known = asked or self.get_backoff_time(), response.headers if response else {}
+            if not asked and known.get("X-RateLimit-Remaining") == "0":
+                # Compare two times of GitHub's, because this machine's clock may be wrong.
+                with contextlib.suppress(ValueError, TypeError, OverflowError):
+                    now = parsedate_to_datetime(known.get("Date", "")).timestamp()
+                    pause = max(1.0, int(known.get("X-RateLimit-Reset", "")) + 1 - now)
+            waits.pause(pause)
 
-    def new(self, **kw: object) -> Self:
-        """Return a copy of these retries for the next attempt, as urllib3 asks."""
-        retry = super().new(**kw)
-        retry.waits = self.waits
-        return retry
-
-    def increment(  # type: ignore[override]  # PyGithub has the same signature
-        self,
-        method: str | None = None,
-        url: str | None = None,
-        response: HTTPResponse | None = None,
-        error: Exception | None = None,
-        _pool: ConnectionPool | None = None,
-        _stacktrace: TracebackType | None = None,
-    ) -> UrllibRetry:
-        """Count a failed attempt; raise if the request must not be sent again."""
-        acted = not isinstance(error, ConnectTimeoutError)
-        if response is not None:
-            acted = response.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        if acted and _pool is not None and _ONCE.match(f"{method} {url}"):
-            raise MaxRetryError(_pool, url or "", error)
-        return super().increment(method, url, response, error, _pool, _stacktrace)
-
-    def sleep(self, response: BaseHTTPResponse | None = None) -> None:
-        """Wait as GitHub or the backoff asks, within the limit."""
-        asked = self.get_retry_after(response) if response is not None else None
-        pause, known = asked or self.get_backoff_time(), response.headers if response else {}
-        if not asked and known.get("X-RateLimit-Remaining") == "0":
-            # Compare two times of GitHub's, because this machine's clock may be wrong.
-            with contextlib.suppress(ValueError, TypeError, OverflowError):
-                now = parsedate_to_datetime(known.get("Date", "")).timestamp()
-                pause = max(1.0, int(known.get("X-RateLimit-Reset", "")) + 1 - now)
-        self.waits.pause(pause)
+    again = max(0, waits.attempts - 1)
+    return Retry(
+        total=again,
+        connect=min(2, again),
+        backoff_factor=1,
+        backoff_max=20,
+        status_forcelist=[403, 429, *range(500, 600)],
+        allowed_methods=None,
+        raise_on_status=False,
+    )
 
 
 class Requester(github.Requester.Requester):
     """Sends the requests of PyGithub's objects, with contribbot's limits, checks and errors."""
 
     def __init__(self, server: Server, token: Token, waits: Waits) -> None:
-        self._retry = Retry.within(waits)
+        self._retry = retries(waits)
         super().__init__(
             auth=Auth.Token(token.secret.get_secret_value()),
             base_url=server.api,
@@ -304,7 +286,9 @@ class Requester(github.Requester.Requester):
         check_stopping()
         error: GitHubError
         waits = self.waits
-        waits.check()
+        if waits.lost > waits.longest:
+            spent = f"{waits.lost / 60:.0f} min went into pauses and attempts that failed"
+            raise RateLimitError(f"GitHub was not asked: {spent}", hint=_LATER)
         began, lost = waits.clock(), waits.lost
         try:
             return self._timed(send)
@@ -603,13 +587,8 @@ class GitHub:
     """GitHub as one account sees it; an object needs no request until its fields are read."""
 
     def __init__(self, requester: Requester) -> None:
-        self.requester = requester
+        self.requester, self.server = requester, requester.server
         self._me = AuthenticatedUser(requester, url="/user")
-
-    @property
-    def server(self) -> Server:
-        """The GitHub server that this client asks."""
-        return self.requester.server
 
     @property
     def me(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from contribbot.contribute.follow import Following, follow
 from contribbot.contribute.model import Followed
 from contribbot.queue import history
-from contribbot.queue.history import DoneEvent, IntentEvent, PullRequestEvent
+from contribbot.queue.history import IntentEvent, PullRequestEvent
 from tests.contribute import bodytoy
 from tests.contribute.place import Place
 from tests.github.handle import GitHub
@@ -93,35 +93,21 @@ class Post(Place):
             base_branch=base,
         )  # fmt: skip
         self.opened[name] = pull
-        event = PullRequestEvent(
-            time=history.now(), summary="opened", reference=self.reference(name),
-            state="draft" if draft else "open", fork=self.fork.full_name,
-            branch=f"contribbot/{name}", head=head,
-        )  # fmt: skip
-        history.append(self.toy.queue, name, event)
+        branch = {"fork": self.fork.full_name, "branch": f"contribbot/{name}", "head": head}
+        self.note("draft" if draft else "open", name, number=pull.number, **branch)
         return pull
 
     def hand_off(self, name: str = "area") -> None:
         """Push the branch alone, and note that a person is to open the pull request."""
-        branch, key = f"contribbot/{name}", f"{self.fork.full_name}:contribbot/{name}"
         head = self.branch(name)
         for what in ("branch", "handoff"):
-            event = DoneEvent(
-                time=history.now(), summary=what, what=what, key=key,
-                fork=self.fork.full_name, branch=branch, head=head,
-            )  # fmt: skip
-            history.append(self.toy.queue, name, event)
+            self.note_write(what, name, head=head)
 
     def intend(self, name: str = "area") -> None:
-        """Note that a pull request was about to be opened, as a crash leaves it."""
+        """Note that a pull request was about to be opened, as a crash leaves the journal."""
         self.branch(name)
-        branch = f"contribbot/{name}"
-        done = DoneEvent(
-            time=history.now(), summary="branch", what="branch", key="k",
-            fork=self.fork.full_name, branch=branch,
-        )  # fmt: skip
+        self.note_write("branch", name)
         intent = IntentEvent(time=history.now(), summary="about to", what="pull-request", key="k")
-        history.append(self.toy.queue, name, done)
         history.append(self.toy.queue, name, intent)
 
     def reference(self, name: str = "area") -> str:

@@ -14,8 +14,6 @@ from contribbot.contribute.attest import ask_all, attestation_file, conclude, pr
 from contribbot.contribute.body import make_body
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import Attestation, Attester, Body, Gate, Row
-from contribbot.queue import history
-from contribbot.queue.history import DoneEvent
 from tests.conftest import Program, Ran
 from tests.contribute import bodytoy
 from tests.contribute.bodytoy import OWN, TEMPLATE
@@ -177,11 +175,7 @@ class Table(Place):
         """Let the patch have its pull request, as open-pr leaves it in the journal."""
         changes = {path: str(text) for path, text in CHANGES.items()}
         pull = self.pull("contribbot/area", changes, user=self.me)
-        given = DoneEvent(
-            time=NOW, summary="gave", what="branch", key="k", fork="ada/toy",
-            branch="contribbot/area", head=pull.head_sha, base="0" * 40,
-        )  # fmt: skip
-        history.append(self.toy.queue, "area", given)
+        self.note_write("branch", head=pull.head_sha, base="0" * 40)
         self.note("draft", number=pull.number)
         return pull
 

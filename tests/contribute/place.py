@@ -11,7 +11,7 @@ from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import GitHub as Client
 from contribbot.github.client import Waits, connect
 from contribbot.queue import history
-from contribbot.queue.history import Event, PullRequestEvent
+from contribbot.queue.history import DoneEvent, Event, PullRequestEvent
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
 from tests.github.faults import Faults
@@ -88,10 +88,15 @@ class Place:
     def push(self, files: dict[str, bytes | None], branch: str = "main") -> str:
         return self.github.commit(self.upstream, branch, files)
 
-    def note(self, state: str, name: str = "area", *, number: int = 1) -> None:
+    def note(self, state: str, name: str = "area", *, number: int = 1, **facts: str) -> None:
         """Note the state of a pull request, as follow does."""
-        reference = f"example/toy#{number}"
-        event = PullRequestEvent(
-            time=history.now(), summary=state, reference=reference, state=state
-        )
+        known = {"time": history.now(), "summary": state, "state": state, **facts}
+        reference = f"{self.upstream.full_name}#{number}"
+        event = PullRequestEvent.model_validate({**known, "reference": reference})
         history.append(self.toy.queue, name, event)
+
+    def note_write(self, what: str, name: str = "area", **facts: str) -> None:
+        """Note a finished write to the patch's branch, as open-pr does."""
+        known = {"time": history.now(), "summary": what, "what": what, "key": "k", **facts}
+        known |= {"fork": self.fork.full_name, "branch": f"contribbot/{name}"}
+        history.append(self.toy.queue, name, DoneEvent.model_validate(known))
