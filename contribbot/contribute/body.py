@@ -386,10 +386,8 @@ def make_comment(queue: Queue, name: str, github: GitHub | None = None) -> Comme
         "install": install("compile,emulate" if patch.spec.emulated else "compile"),
         "emulated": bool(evidence.of("emulate")),
     }
-    where, environment = (
-        patch.folder / "patch.toml",
-        template_environment(queue.folder / "templates"),
-    )
+    where = patch.folder / "patch.toml"
+    environment = template_environment(queue.folder / "templates")
     _refuse_typed(where, patch.spec.contribution)
     names["summary"] = _fill(environment, patch.spec.contribution.summary, where, names)
     text = environment.get_template("comment.md.j2").render(names).strip() + "\n"

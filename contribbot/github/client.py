@@ -453,7 +453,10 @@ _STEPS: Final = (
     ),
     ("IP allow list|IP address", "ask from an address that the organisation allows"),
     ("two.factor|2FA", "switch it on at https://github.com/settings/security"),
-    ("OAuth App access", "ask an owner to approve the app, or make a token on GitHub's page"),
+    (
+        "OAuth App access",
+        "ask an owner to approve the app, or make a token at https://github.com/settings/tokens",
+    ),
     ("diff exceeded|too large", "take its commits from a clone: contribbot new NAME REPO BRANCH"),
     ("not all refs", "GitHub has not copied all of the repository yet: run it again in a minute"),
     (

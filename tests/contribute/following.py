@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass, field
 
 from contribbot.contribute.follow import Following, follow
@@ -51,17 +50,6 @@ class Post(Place):
     @property
     def pull(self) -> Pull:
         return self.opened["area"]
-
-    def kill(self, *args: str) -> None:
-        """Start the program, and let an armed fault kill it."""
-        with self.program.start(*args) as child:
-            self.faults.victim(child.pid)
-            try:
-                child.communicate(timeout=60)
-            finally:
-                child.kill()
-        assert self.faults.struck
-        assert child.returncode == -signal.SIGKILL
 
     def look(self, *, remember: bool = True) -> Following:
         found = follow(self.queue, self.connect)

@@ -24,7 +24,7 @@ from tests.github.faults import Fault, Faults
 from tests.github.handle import GitHub
 from tests.github.server import Logged
 from tests.github.wire import Request
-from tests.toy import FIXED, GIT_ENV, Toy, git
+from tests.toy import FIXED, Toy, git
 
 
 def written(title: str, text: str, *, patch: str = "area") -> Body:
@@ -36,16 +36,6 @@ def written(title: str, text: str, *, patch: str = "area") -> Body:
         overview_words=3, visible_words=3, words=3, closed=(), timed=(), not_run=(),
         minded=(), wants=(),
     )  # fmt: skip
-
-
-@dataclass
-class Commit:
-    """The parts of a commit that must be equal to the patch's."""
-
-    tree: str
-    author: str
-    date: str
-    message: bytes
 
 
 @dataclass
@@ -125,21 +115,14 @@ class Desk(Place):
             for file in self.queue.patch(name).files:
                 git(folder, "am", "-q", "--keep-cr", "--keep-non-patch", stdin=file.content)
         expected = _commits(folder / ".git", f"{tip}..HEAD")
-        assert expected
+        assert expected != [b""]
         assert _commits(self.fork.git.path, f"{tip}..refs/heads/{branch}") == expected
 
 
-def _commits(repository: Path, span: str) -> list[Commit]:
-    log = subprocess.run(
-        ["git", f"--git-dir={repository}", "log", "--reverse", "-z", "--date=raw",
-         "--format=%T%n%an <%ae>%n%ad%n%B", span],
-        env=GIT_ENV, capture_output=True, check=True,
-    ).stdout  # fmt: skip
-    commits = []
-    for entry in filter(None, log.split(b"\0")):
-        tree, author, date, message = entry.split(b"\n", 3)
-        commits.append(Commit(tree.decode(), author.decode(), date.decode(), message))
-    return commits
+def _commits(repository: Path, span: str) -> list[bytes]:
+    """Return the tree, author, date and message of each commit."""
+    log = ["log", "--reverse", "-z", "--date=raw", "--format=%T%n%an <%ae>%n%ad%n%B", span]
+    return git(repository, *log).split(b"\0")
 
 
 def make_desk(toy: Toy, github: GitHub, *, fork: bool = True) -> Desk:
