@@ -82,7 +82,8 @@ def commands(command: object, name: str = "") -> Iterator[tuple[str, JsonValue]]
     """Yield each command with its arguments and options."""
     if isinstance(command, TyperGroup):
         yield name, [*sorted(one.opts[0] for one in command.params)]
-        for inner, child in command.commands.items():
+        for inner in command.commands:
+            child = command.get_command(typer.Context(command), inner)
             yield from commands(child, f"{name} {inner}".strip())
         return
     assert isinstance(command, TyperCommand)
