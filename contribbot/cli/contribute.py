@@ -179,7 +179,7 @@ def candidate_lines(candidate: model.Candidate) -> Iterator[str]:
 
 
 def linked_lines(queue: Queue, wish: Wish) -> list[str]:
-    """Return lines on the pull requests that an issue links, from which the patch must differ."""
+    """Return lines on the pull requests that a new patch's issue links: possible duplicates."""
     from contribbot.contribute import duplicates
 
     draft = settle(queue, wish)
@@ -278,7 +278,7 @@ def _print(lines: Sequence[str]) -> None:
 
 
 def ask_line(prompt: str) -> str | None:
-    """Ask and return the answer, None: end of input; drop input typed before the question."""
+    """Return the line typed after a question; None: the input ended. Earlier input is dropped."""
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
     typer.echo(prompt, nl=False)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`contribbot doctor`, `fallback` and `numerics explain`: the causes of faults, without patches."""
+"""`contribbot doctor`, `fallback` and `numerics explain`: what a machine or a program lacks."""
 
 from __future__ import annotations
 
