@@ -477,6 +477,11 @@ struct Machine {
   u64 first;             // the first barrier of the workgroup
   u64 split;             // whether its waves may have separate caches (RDNA's WGP mode)
   u64 word;              // a word of which some bytes lie past a tensor's end
+  // Functions of the library with `run`: no other library compiles them.
+  u8 *(*near)(Machine *, u64 lane, u64 space, u64 address, u64 size, int how, const u8 *value);
+  bool (*watch)(Machine *, Buffer *, u64 row, u64 offset, u64 size, int how, const u8 *value);
+  u8 *(*most)(Machine *, u64 lane, u64 space, u64 address, u64 &size, u64 least, int how);
+  bool (*scalar)(Machine *, u64 base, u64 offset, u64 records, u64 size, u32 *words);
 };
 
 static __attribute__((noinline)) u8 *fail(Machine *m, u64 fault, u64 space, u64 address, u64 size, u64 other) {
@@ -496,6 +501,7 @@ INLINE bool aligned(Machine *m, u64 address, u64 size, int how) {
   m->notes[m->at / 4] |= 2;
   return how != ATOMIC;
 }
+#if RUNNER
 // Whether the load into a byte of LDS has finished, as far as this wave can know. All other writes
 // to LDS reach all waves in one order (LLVM's AMDGPUUsage, memory model), so that a barrier
 // suffices.
@@ -505,8 +511,7 @@ INLINE bool settled(Machine *m, u64 place) {
   const Wave *w = m->tracks + wave;
   return late >> 32 <= (wave == m->wave ? w->done[VECTOR_MEMORY] : w->fenced);
 }
-static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how,
-                                          const u8 *value) {
+static u8 *near(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how, const u8 *value) {
   Buffer *b = space == SHARED ? &m->shared : &m->scratch;
   if (address + size > b->size) return fail(m, OUTSIDE, space, address, size, 0);
   if (!aligned(m, address, size, how)) return fail(m, MISALIGNED, space, address, size, 0);
@@ -548,8 +553,7 @@ static __attribute__((noinline)) u8 *near(Machine *m, u64 lane, u64 space, u64 a
 // Records the hazards of an access: an order of waves that no barrier fixes, and a read of
 // unwritten bytes. A second run shows whether the result depends on a hazard (`LaunchWatch` in
 // workgroup.py).
-static __attribute__((noinline)) bool watch(Machine *m, Buffer *b, u64 row, u64 offset, u64 size, int how,
-                                            const u8 *value) {
+static bool watch(Machine *m, Buffer *b, u64 row, u64 offset, u64 size, int how, const u8 *value) {
   const u32 stamp = m->epoch << 6 | m->wave;
   for (u64 byte = 0; byte < size; byte++) {
     const u64 place = offset + byte, where = place << 28 | row << 12 | m->wave << 6;
@@ -571,6 +575,7 @@ static __attribute__((noinline)) bool watch(Machine *m, Buffer *b, u64 row, u64 
   }
   return true;
 }
+#endif
 // Returns where an access reaches, or null after a fault; `value`: the registers that a store
 // reads.
 INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how, const u8 *value = nullptr) {
@@ -578,7 +583,7 @@ INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how
     space = address >> 48 > 2 ? GLOBAL : address >> 48;
     address = space ? address & ((1ull << 48) - 1) : address;
   }
-  if (space != GLOBAL) return near(m, lane, space, space == SCRATCH ? (u32)address : address, size, how, value);
+  if (space != GLOBAL) return m->near(m, lane, space, space == SCRATCH ? (u32)address : address, size, how, value);
   u64 row = address >> 48 ? 0 : m->pages[address >> 32];
   if (!row) return fail(m, NOWHERE, GLOBAL, address, size, 0);
   Buffer *b = m->buffers + row;
@@ -593,11 +598,13 @@ INLINE u8 *reach(Machine *m, u64 lane, u64 space, u64 address, u64 size, int how
   if (!aligned(m, offset, size, how)) return fail(m, MISALIGNED, GLOBAL, offset, size, row);
   if (how & WRITE) b->changed = 1;
   for (u64 byte = 0; how & WRITE && b->writers && byte < size; byte++) b->writers[offset + byte] = m->at;
-  if (__builtin_expect(b->touched != nullptr, 0) && !watch(m, b, row, offset, size, how, value)) return nullptr;
+  if (__builtin_expect(b->touched != nullptr, 0) && !m->watch(m, b, row, offset, size, how, value)) return nullptr;
   return marked(m, b->written, offset, size, how, GLOBAL, row) ? b->data + offset : nullptr;
 }
+INLINE int first_lane(u64 x) { return x ? __builtin_ctzll(x) : 0; }
 template <class T> INLINE T get(const u8 *p) { T x; __builtin_memcpy(&x, p, sizeof x); return x; }
 template <class T> INLINE void put(u8 *p, T x) { __builtin_memcpy(p, &x, sizeof x); }
+#if RUNNER
 // Reaches a word, or the part of the word within a tensor if `least` bytes are; `size` gets the
 // number.
 static u8 *most(Machine *m, u64 lane, u64 space, u64 address, u64 &size, u64 least, int how) {
@@ -622,9 +629,6 @@ static bool scalar(Machine *m, u64 base, u64 offset, u64 records, u64 size, u32 
   if (p) __builtin_memcpy(words, p, within);
   return p;
 }
-INLINE int first_lane(u64 x) { return x ? __builtin_ctzll(x) : 0; }
-
-#if RUNNER
 // If lanes of a wave write to one byte, the last lane's value stays. Equal results of two waves
 // are no race.
 static __attribute__((noinline)) bool clashed(Machine *m, bool whole) {
@@ -740,6 +744,7 @@ static bool begin(Machine *m) {
 // Runs workgroups until none is left; the waves of a workgroup take turns from barrier to barrier.
 // After UNKNOWN, when the code has been added, the run goes on where it stopped.
 extern "C" int run(Machine *m) {
+  m->near = near, m->watch = watch, m->most = most, m->scalar = scalar;
   for (; m->started || begin(m); m->started = 0)
     for (bool alive = true; alive;) {
       for (; m->turn < m->waves; m->turn++) {

@@ -158,7 +158,7 @@ def _scalar(writer: Registers, instruction: Instruction, kind: str, *, buffer: b
     writer.lines += [
         f"{{ u32 word[{words}];",
         *check,
-        f"if (!scalar(m, {base}, {writer.number(imm)}{extra}, {records}, {size}, word))",
+        f"if (!m->scalar(m, {base}, {writer.number(imm)}{extra}, {records}, {size}, word))",
         "return FAULTY;",
         *(
             writer.set_sgpr(fields["sdata"] + i, f"(u32){narrow}word[{i}]", late=True)
@@ -344,14 +344,13 @@ def _atomic(writer: Registers, instruction: Instruction, found: re.Match[str]) -
     address = _address(writer, instruction)
     if space == "BUFFER":
         _resource(writer, instruction)
-    # LLVM makes an atomic operation on a half one on the word around the half
-    # (AtomicExpandPass.cpp), and Triton on two halves: some bytes of the word may lie past the end
-    # of a tensor.
+    # LLVM expands an atomic operation on 16 bits to the whole word (AtomicExpandPass.cpp), and
+    # Triton to two halves: some bytes of the word may lie past the end of a tensor.
     least = 1 if words == 1 and (compares or action == "PK_ADD") else 4 * words
     lines = [
         *_reached(instruction, "a", address, registers),
         f"u64 size = {4 * words};",
-        f"u8 *p = most(m, l, {_SPACES.get(space, space)}, a, size, {least}, ATOMIC);",
+        f"u8 *p = m->most(m, l, {_SPACES.get(space, space)}, a, size, {least}, ATOMIC);",
         "if (!p) return FAULTY;",
         f"{kind} old = 0; __builtin_memcpy(&old, p, size);",
     ]

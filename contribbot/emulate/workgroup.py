@@ -45,7 +45,7 @@ _FIRST_FIELDS: Final = """
 """
 _LAST_FIELDS: Final = """
     notes writer reader at fault space address size other turn reverse hazards clash places
-    clashes tracks late loads into first split word
+    clashes tracks late loads into first split word near watch most scalar
 """
 
 
