@@ -57,7 +57,7 @@ class Launched:
     #: With `bounds`, by the argument's name: the bytes that differ within the 1 ULP that AMD's
     #: documents allow to instructions.
     undetermined: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    #: Lines with a shift by the width or more: the low bits count here, C++ defines nothing.
+    #: Lines that shift by the operand's width or more: AMD uses the low bits, C++ defines none.
     wide_shifts: tuple[str, ...] = ()
     #: Lines with a word or half at an unaligned address: C++ leaves such an access undefined.
     unaligned: tuple[str, ...] = ()

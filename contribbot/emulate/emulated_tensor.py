@@ -59,7 +59,7 @@ def _dispatch(
         return made
     if key := _python_kernel(func) or _composite(func):
         named = zip(func._schema.arguments, args, strict=False)  # noqa: SLF001  torch documents it
-        # Torch takes a default of None for arguments of every type, but no None.
+        # Some operators refuse an explicit None for an argument whose default is None.
         kwargs |= {each.name: value for each, value in named if not _defaults(each, value)}
         with operators():
             return func._op_dk(key, **kwargs)  # noqa: SLF001  no public name
@@ -148,7 +148,7 @@ def _softmax_of(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
 
 
 def _softmax_gradient(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return the gradient of such a softmax."""
+    """Return the gradient of a softmax of short floats to float32."""
 
     def compute(
         gradient: torch.Tensor, out: torch.Tensor, dim: int, dtype: torch.dtype
@@ -182,7 +182,7 @@ _OF_GPUS: Final[Mapping[torch._ops.OpOverload, Callable[..., object]]] = {
     _ATEN._softmax_backward_data.default: _softmax_gradient(_ATEN._softmax_backward_data),  # noqa: SLF001  as above
     _ATEN._log_softmax_backward_data.default: _softmax_gradient(_ATEN._log_softmax_backward_data),  # noqa: SLF001  as above
     _ATEN.histc.default: _histogram,
-    # The contents' bit for a conjugate or a negative is read above this mode alone.
+    # Conjugates and negatives are computed at once: torch resolves its lazy bits before this mode.
     _ATEN._conj.default: _ATEN.conj_physical.default,  # noqa: SLF001  an operator's name
     _ATEN._neg_view.default: _ATEN.neg.default,  # noqa: SLF001  as above
     _ATEN._scaled_dot_product_flash_attention.default: _flash,  # noqa: SLF001  an operator's name
@@ -281,7 +281,7 @@ def _reshape(
 def _composite(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
     """Return the key of an operator that calls other operators; None: another operator."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001  no public name
-    # The operator's own answer counts Python's kernels, too: `_op_dk` would crash for those.
+    # `func.has_kernel_for_dispatch_key` also counts Python kernels, for which `_op_dk` crashes.
     name: str = func.name()  # type: ignore[no-untyped-call]  # torch has no types
     found = torch._C._dispatch_has_kernel_for_dispatch_key(name, key.name)  # noqa: SLF001  no public name
     return key if found else None
@@ -314,7 +314,7 @@ class EmulatedTensor(torch.Tensor):
     """A tensor of the emulated GPU; `contents` is the processor's tensor with its contents."""
 
     contents: torch.Tensor
-    # For threads that began before the mode, and have no mode.
+    # Operators of threads that began before `operators()`, without the mode, arrive here.
     __torch_dispatch__ = staticmethod(_dispatch)  # type: ignore[assignment]  # torch's stub
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001  as torch documents it
 
@@ -323,7 +323,7 @@ class EmulatedTensor(torch.Tensor):
         """Return the GPU's tensor for a tensor of the processor."""
         if contents.layout is not torch.strided:
             raise NotEmulatedError(f"the emulated GPU has no {contents.layout} tensors")
-        # In inference mode, too, the tensor may be a view of a tensor that is no inference tensor.
+        # A normal tensor in inference mode, too: the contents may be a view of a normal tensor.
         with torch.inference_mode(mode=False):
             made: EmulatedTensor = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001
                 cls,
@@ -396,7 +396,7 @@ class EmulatedTensor(torch.Tensor):
         return f"{repr(self.contents)[:-1]}, device='{GPU}')"
 
     def __format__(self, specification: str) -> str:
-        """Return the text of a number in a format; torch's own formats no subclass's numbers."""
+        """Return a tensor of one element as formatted text, which torch refuses for subclasses."""
         if self.dim() == 0:
             return format(self.item(), specification)
         return object.__format__(self, specification)

@@ -302,7 +302,7 @@ def _end() -> None:
 def start(target: str, folder: str) -> None:
     """Emulate a target from torch's import to the program's end; `folder` has `sitecustomize`."""
     write_event(kind="started")
-    # Imports make objects that stay: Python would look for garbage among them again and again.
+    # Objects of imports stay alive: the garbage collector runs less often until torch is there.
     threshold = gc.get_threshold()
     gc.set_threshold(100_000)
 

@@ -20,7 +20,7 @@ CODE, ARGUMENTS = 2 << PAGE, 4 << PAGE
 #: The address for arguments that need a HIP runtime; no buffer has this address.
 HOST: Final = 6 << PAGE
 DISPATCH, QUEUE = HOST + (1 << 30), HOST + (2 << 30)
-#: The unmodelled use of each quarter of the page at HOST.
+#: The feature that is not modelled, by the quarter of the page at HOST that a kernel reads.
 ABSENT: Final = (
     "what the host does for printf, assert and malloc",
     "a read of the dispatch packet",

@@ -38,8 +38,8 @@ _FLAGS: Final = (
 _OURS: Final = "a fault of contribbot; please report it"
 #: Instructions that make results depend on the order of workgroups, or that go to unknown code.
 _ORDERED: Final = re.compile(r"(GLOBAL|FLAT|BUFFER)_ATOMIC|S_(SETPC|SWAPPC)_B64")
-#: LLVM makes an atomic operation on a half a load of the word around the half, and swaps in a loop
-#: (AtomicExpandPass.cpp): some bytes of that word may lie past the end of a tensor.
+#: LLVM expands an atomic operation on 16 bits to a load of the whole word and a loop of
+#: compare-and-swap (AtomicExpandPass.cpp): bytes of that word may lie past the end of a tensor.
 _SWAP: Final = re.compile(r"(GLOBAL|FLAT|BUFFER)_ATOMIC_CMPSWAP(_B32)?$")
 _WORD: Final = re.compile(r"(GLOBAL|FLAT|BUFFER)_LOAD_(DWORD|B32)$")
 _SCRATCH: Final = re.compile(r"SCRATCH_LOAD_")
@@ -156,7 +156,7 @@ class Program:
         return self.kernel.lines.at(offset)
 
     def _indexes(self, offset: int) -> bool:
-        """Return whether the scalar base of a load is computed; a spill's is a constant place."""
+        """Return whether a load's scalar base is computed; of a spilled register it is constant."""
         base = self._instructions[offset].get("saddr")
         if base in _FIXED:
             return False
@@ -282,7 +282,7 @@ class _Functions:
                     write_atomically(self._shelf / f"{_digest(source)}.{suffix}", content)
 
 
-#: Stands among the bodies for the function that runs workgroups.
+#: In place of a body in C++: the function that runs workgroups.
 _RUNNER: Final = "run"
 
 

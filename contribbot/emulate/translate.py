@@ -46,7 +46,7 @@ _SHIFT: Final = re.compile(
 #: Formats whose two signs a packed instruction can change.
 _SIGNED: Final = re.compile(r"^PK2_B?F(16|32)$")
 _FLOAT: Final = re.compile(r"(PK2_)?F(16|32|64)$")
-#: C++ that is slow, so that lanes that are not active are passed over: calls of a library.
+#: Calls of mathematical functions, which are not vectorised: inactive lanes are skipped.
 _CALLS: Final = re.compile(
     r"f::(exp2|log2|pow|sin_turns|cos_turns|mantissa|frexp_exponent)\b|f::ldexp\(as<f64>"
 )
@@ -443,7 +443,7 @@ def sets_saturation(instruction: Instruction) -> bool:
 
 
 def _rounds_to_nearest(instruction: Instruction) -> bool:
-    """Return whether an instruction sets rounding, four bits of MODE, as all code begins."""
+    """Return whether an instruction sets MODE's rounding to nearest even, the initial mode."""
     place = instruction.get("simm16")
     return (
         instruction.name == "S_SETREG_IMM32_B32"

@@ -94,7 +94,7 @@ class Snapshot:
 
     @classmethod
     def after(cls, launch: TritonLaunch) -> Snapshot:
-        """Snapshot a launch too large to copy before; buffers that it changed are recorded as 0."""
+        """Snapshot a large launch after its run; buffers that the launch changed count as 0."""
         before = {
             each: np.zeros(each.size, np.uint8) if MEMORY.changed(each) else content(each).copy()
             for each in reachable(launch)
