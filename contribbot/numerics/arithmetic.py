@@ -133,20 +133,11 @@ class Arithmetic:
         return fma(left, right, total)
 
     def sum(self, terms: torch.Tensor) -> torch.Tensor:
-        """Return the sum over the first dimension, in the order of `order`.
-
-        Args:
-            terms: float32, of shape (terms, ...).
-        """
+        """Return the sum over the first dimension of float32 terms of shape (terms, ...)."""
         return self._added(terms, _inside(self.order)[0], 1)
 
     def dot(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Return the sum of products over the first dimension, in the order of `order`.
-
-        Args:
-            left: float32, of shape (terms, ...).
-            right: float32, of the shape of `left`.
-        """
+        """Return the sum over the first dimension of products of float32 (terms, ...)."""
         order, size = _inside(self.order)
         fused = self.multiply_add == "fused" and ACCUMULATORS[self.accumulate][0] == "float32"
         if fused or size > 1 or order == "exact":
@@ -193,8 +184,7 @@ class Arithmetic:
 
     def quotient(self, left: torch.Tensor, right: torch.Tensor | float) -> torch.Tensor:
         """Return `left / right`, or `left` times the rounded reciprocal of `right`."""
-        right = torch.as_tensor(right)
-        return left / right if self.divide == "divide" else left * (1.0 / right)
+        return left / right if self.divide == "divide" else left * (1.0 / torch.as_tensor(right))
 
     def over_root(self, values: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
         """Return `values / sqrt(square)` in the way of `divide`."""
@@ -290,10 +280,8 @@ class Computation:
 
     def arithmetics(self, dtype: torch.dtype, inputs: Tensors) -> list[Arithmetic]:
         """Return all arithmetics to try, the usual one first."""
-        axes = {**self.axes}
-        for choice, name in self.only_with.items():
-            if name not in inputs:
-                axes[choice] = axes[choice][:1]
+        usual = {choice for choice, name in self.only_with.items() if name not in inputs}
+        axes = {name: some[:1] if name in usual else some for name, some in self.axes.items()}
         every = (
             Arithmetic(**dict(zip(axes, values, strict=True)), dtype=dtype)
             for values in product(*axes.values())
@@ -346,10 +334,6 @@ def _int8_linear(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.
 
 def _sum(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
     return a.sum(a.take(inputs["x"]).T)
-
-
-def _mean(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
-    return a.quotient(_sum(inputs, a), inputs["x"].shape[-1])
 
 
 def _softmax(inputs: Tensors, a: Arithmetic, **_parameters: float) -> torch.Tensor:
@@ -578,7 +562,10 @@ COMPUTATIONS: Final[dict[str, Computation]] = {
     ),
     # x (…, K): over the last dimension
     "sum": _by_rows(_sum, _SUM),
-    "mean": _by_rows(_mean, _SUM | {"divide": _DIVIDE}),
+    "mean": _by_rows(
+        lambda inputs, a, **_: a.quotient(_sum(inputs, a), inputs["x"].shape[-1]),
+        _SUM | {"divide": _DIVIDE},
+    ),
     "softmax": _by_rows(_softmax, _SOFTMAX),
     # q (…, queries, width), k and v (…, keys, width); scale (1 / sqrt(width)), causal (0)
     "attention": Computation(

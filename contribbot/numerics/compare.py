@@ -246,12 +246,15 @@ class _Comparison:
         """Measure the errors in a block; an element that is not finite is a mismatch."""
         got, right = _wide_pair(actual[block], reference[block])
         finite = torch.isfinite(got)
+        broken = int(finite.numel() - finite.count_nonzero())
         # The difference of two finite numbers may overflow.
-        error = torch.where(finite, (got - right).abs().clamp_max(_LARGEST), 0.0)
+        error = (got - right).abs().clamp_max_(_LARGEST)
+        if broken:
+            error.masked_fill_(~finite, 0.0)
         wrong = error > self.allowed
         if self.kind == "exact":
             wrong = differing(actual[block], self.expected[block]).to(finite.device)
-        largest, broken = float(error.max()), int(finite.numel() - finite.sum())
+        largest = float(error.max())
         if not self.non_finite:
             if broken:
                 self.place = index_of(~finite, block)
@@ -260,7 +263,7 @@ class _Comparison:
             elif self.kind == "exact" and self.place is None and bool(wrong.any()):
                 self.place = index_of(wrong, block)
         self.non_finite += broken
-        self.mismatches += int((wrong | ~finite).sum())
+        self.mismatches += int((wrong | ~finite).count_nonzero())
         self.max_abs = max(self.max_abs, largest)
         magnitude = right.abs()
         if not right.is_complex():

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, Literal, NamedTuple, TypedDict
+from typing import Final, Literal, NamedTuple
 
 import torch
 
@@ -118,72 +118,56 @@ class Explanation(Model):
         """Whether a cause explains the difference of all rows, columns, groups and elements."""
         return self.confidence is not Confidence.NONE and not self.unexplained
 
-    def lines(self, names: tuple[str, str] = ("A", "B")) -> list[str]:
-        """Return the lines of the report: difference, place, cause and the unexplained rest."""
-        first, *others = self._rows(names)
-        return [first, *(f"  {line}" for line in others)]
-
-    def _rows(self, names: tuple[str, str]) -> Iterator[str]:
+    def lines(self, names: tuple[str, str] = ("A", "B")) -> Iterator[str]:
+        """Yield the lines of the report: difference, place, cause and the unexplained rest."""
         seen, facts = self.difference, self.a.result
         share = f"{seen.differing:,} of {seen.elements:,} elements differ"
         yield f"{self.a.computation} {facts.shape} {facts.dtype}: {share}"
         for side, name, header in zip("AB", names, (self.a, self.b), strict=True):
             versions = ", ".join(f"{key} {value}" for key, value in header.versions.items())
-            yield f"{side}  {'' if name == side else f'{name}, '}{header.device}, {versions}"
+            yield f"  {side}  {'' if name == side else f'{name}, '}{header.device}, {versions}"
         for name in sorted({*self.a.settings, *self.b.settings}):
             a, b = (header.settings.get(name, "unset") for header in (self.a, self.b))
             if a != b:
-                yield f"setting {name}: {a} in A, {b} in B"
+                yield f"  setting {name}: {a} in A, {b} in B"
         if self.confidence is Confidence.SAME:
             return
         relative = "" if seen.max_rel is None else f", max rel {number(seen.max_rel)}"
         broken = f"; {seen.not_finite:,} not finite" if seen.not_finite else ""
-        yield f"size   max abs {number(seen.max_abs)}{relative}, largest at {seen.place}{broken}"
-        yield f"where  in {seen.rows:,} rows, {seen.columns:,} columns"
+        largest = f"{number(seen.max_abs)}{relative}, largest at {seen.place}{broken}"
+        yield f"  size   max abs {largest}"
+        yield f"  where  in {seen.rows:,} rows, {seen.columns:,} columns"
         for side, error in zip("AB", (self.error_a, self.error_b), strict=True):
             if error is not None:
                 size = f"{number(error.median)} in the median, {number(error.largest)} at most"
-                yield f"error  of {side} against float64, in ULPs: {size}"
+                yield f"  error  of {side} against float64, in ULPs: {size}"
         if self.arithmetic_a:
-            yield from (f"A  {self.arithmetic_a}", f"B  {self.arithmetic_b}")
-            yield from (f"   or {other}" for other in self.as_good)
+            yield from (f"  A  {self.arithmetic_a}", f"  B  {self.arithmetic_b}")
+            yield from (f"     or {other}" for other in self.as_good)
         share = f"explains {100 * self.explained:.4g} %"
-        yield {
+        cause = {
             Confidence.BITS: f"{share} of the elements that differ, bit for bit",
             Confidence.VALUES: f"{share} of the difference, element by element; the last bits do "
             "not fit",
             Confidence.SIZE: "the size fits another order of summation or rounding, and so would "
             "noise of that size: single bits do not fit",
             Confidence.NONE: f"none of {self.tried:,} arithmetics explains the difference",
-        }[self.confidence]
-        yield from map(str, self.unexplained)
+        }
+        yield f"  {cause[self.confidence]}"
+        yield from (f"  {rest}" for rest in self.unexplained)
 
 
 class _Trial(NamedTuple):
-    """An arithmetic, masks of the elements of A and B that it gives exactly, and its distances."""
+    """An arithmetic, and the distances of its result from A and from B."""
 
     arithmetic: Arithmetic
-    a: torch.Tensor
-    b: torch.Tensor
     far_a: float
     far_b: float
 
 
-class _Cause(TypedDict, total=False):
-    """The fields of an Explanation that describe the cause of a difference."""
-
-    confidence: Confidence
-    arithmetic_a: str
-    arithmetic_b: str
-    as_good: tuple[str, ...]
-    explained: float
-    unexplained: tuple[Unexplained, ...]
-
-
 def same(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return a mask of the equal elements of two tensors; NaN equals NaN, and 0.0 equals -0.0."""
-    left, right = left.float(), right.float()
-    return (left == right) | (left.isnan() & right.isnan())
+    return torch.isclose(left.float(), right.float(), rtol=0, atol=0, equal_nan=True)
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
@@ -233,21 +217,19 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        search = _Search(a, b, computation)
-        seen = difference(a.result, b.result)
+        search, seen = _Search(a, b, computation), difference(a.result, b.result)
+        found = Explanation(a=a.header, b=b.header, difference=seen, confidence=Confidence.SAME)
         if not seen.differing:
-            return Explanation(a=a.header, b=b.header, difference=seen, confidence=Confidence.SAME)
+            return found
         reference = search.result(Float64(order="exact", dtype=search.dtype), search.units)
-        found = Explanation(
-            a=a.header,
-            b=b.header,
-            difference=seen,
-            error_a=error(search.a[search.units], reference),
-            error_b=error(search.b[search.units], reference),
-            confidence=Confidence.NONE,
-            tried=len(search.trials),
-        )
-        return found.model_copy(update={**(search.by_pairs() or search.by_size())})
+        facts: dict[str, object] = {
+            "error_a": error(search.a[search.units], reference),
+            "error_b": error(search.b[search.units], reference),
+            "confidence": Confidence.NONE,
+            "tried": len(search.trials),
+        }
+        found = found.model_copy(update=facts)
+        return search.by_pairs(found) or search.by_size(found)
     finally:
         torch.set_num_threads(threads)
 
@@ -260,11 +242,9 @@ def _require_alike(a: RecordingHeader, b: RecordingHeader) -> None:
         for side in (a, b)
     ]
     for what in {**sides[0], **sides[1]}:
-        left, right = (side.get(what) for side in sides)
+        left, right = (side.get(what) or "none" for side in sides)
         if left != right:
-            raise UsageError(
-                f"the records differ in {what}: {left or 'none'} and {right or 'none'}"
-            )
+            raise UsageError(f"the records differ in {what}: {left} and {right}")
     if 0 in a.result.shape:
         raise UsageError("the results are empty")
     if a.result.dtype not in {"float32", "bfloat16", "float16"} and "float8" not in a.result.dtype:
@@ -288,9 +268,8 @@ class _Search:
             raise UsageError(f"{name} has the inputs {listed}; the record has {present}")
         self.computation, self.inputs = computation, inputs
         self.parameters, self.dtype = a.header.parameters, a.result.dtype
-        self.usual = Arithmetic(
-            **{name: values[0] for name, values in computation.axes.items()}, dtype=self.dtype
-        )
+        self.arithmetics = computation.arithmetics(self.dtype, inputs)
+        self.usual = self.arithmetics[0]
         try:
             units = computation.units(inputs)
             # A computation without parts is repeated as a whole; its units are the elements.
@@ -301,14 +280,11 @@ class _Search:
             why = str(error).partition("\n")[0]
             raise UsageError(f"{name} cannot be computed from these inputs: {why}") from error
         if a.result.numel() != units * width:
-            raise UsageError(
-                f"{name} of these inputs gives {units * width:,} elements, "
-                f"and the result has {a.result.numel():,}"
-            )
+            elements = f"{units * width:,} elements, and the result has {a.result.numel():,}"
+            raise UsageError(f"{name} of these inputs gives {elements}")
         self.shape = a.result.shape
-        self.a, self.b = (
-            side.result.reshape(width if self.whole else units, -1) for side in (a, b)
-        )
+        rows = width if self.whole else units
+        self.a, self.b = (side.result.reshape(rows, -1) for side in (a, b))
         self.differing = ~same(self.a, self.b).all(1)
         terms = inputs["x"].shape[-1:].numel() if "x" in inputs else 1
         sizes = [] if self.whole else [tensor.numel() for tensor in first.values()]
@@ -325,7 +301,7 @@ class _Search:
     @cached_property
     def trials(self) -> list[_Trial]:
         """The trials of all arithmetics whose kind comes near to one of the results."""
-        some = self.computation.arithmetics(self.dtype, self.inputs)
+        some = self.arithmetics
         # If a kind with exact sums is far from both results, each order of this kind is far, too;
         # the same holds for a rounding of partial sums that is far in one order.
         for likened in (_kind, _accumulated):
@@ -335,11 +311,10 @@ class _Search:
         return [self._trial(choice) for choice in some]
 
     def _trial(self, arithmetic: Arithmetic) -> _Trial:
-        result = self.result(arithmetic, self.units)
-        sides = self.a[self.units], self.b[self.units]
-        rounded = result.to(self.dtype)
-        a, b = (same(rounded, side).flatten() for side in sides)
-        return _Trial(arithmetic, a, b, *(_distance(rounded, side) for side in sides))
+        result = self.result(arithmetic, self.units).to(self.dtype)
+        return _Trial(
+            arithmetic, *(_distance(result, side[self.units]) for side in (self.a, self.b))
+        )
 
     def result(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
         """Return some units of the result before the rounding to the result's dtype."""
@@ -347,27 +322,28 @@ class _Search:
         result = self.computation.run(part, arithmetic, **self.parameters)
         return result.reshape(-1, 1)[units] if self.whole else result.reshape(len(units), -1)
 
-    def by_pairs(self) -> _Cause:
-        """Return the simplest pair of arithmetics that explains bits, or else values; or {}."""
+    def by_pairs(self, found: Explanation) -> Explanation | None:
+        """Return the simplest pair of arithmetics that explains bits, or else values; or None."""
         kinds = dict.fromkeys(_kind(trial.arithmetic) for trial in self.trials)
         ranked = [*_nearest(self.trials, _NEAREST), *_nearest([*map(self._trial, kinds)], _NEAREST)]
         # Many orders give the same 16-bit result: also try each with sums in float32.
         twins = (replace(trial.arithmetic, accumulate="float32") for trial in ranked)
         ranked += map(self._trial, dict.fromkeys(twins))
-        near = {trial.arithmetic: trial for trial in ranked if trial.far_a < math.inf}
+        near = dict.fromkeys(trial.arithmetic for trial in ranked if trial.far_a < math.inf)
         # A few wrong rows or elements are too few for a pattern.
         rare = int(self.differing.sum()) < min(_FEWEST, len(self.a))
         if rare or int((~same(self.a, self.b)).sum()) < _FEWEST or not near:
-            return {}
+            return None
         a, b = (side[self.units].double() for side in (self.a, self.b))
         wrong, finite = ~same(a, b), a.isfinite() & b.isfinite()
-        sides = (
-            torch.stack([getattr(trial, side)[wrong.flatten()] for trial in near.values()]).double()
-            for side in "ab"
+        results = [self.result(choice, self.units).to(self.dtype).double() for choice in near]
+        equal_a, equal_b = (
+            torch.stack([same(result, side)[wrong] for result in results]).double()
+            for side in (a, b)
         )
-        missed = 1 - next(sides) @ next(sides).T / wrong.sum()
-        rows = [self.result(choice, self.units).to(self.dtype).double()[finite] for choice in near]
-        values, moved = torch.stack(rows) - rows[0], (b - a)[finite]
+        missed = 1 - equal_a @ equal_b.T / wrong.sum()
+        values = torch.stack([(result - results[0])[finite] for result in results])
+        moved = (b - a)[finite]
         left = torch.cdist(values + moved, values, compute_mode="donot_use_mm_for_euclid_dist")
         left = (left / moved.norm()) ** 2 if not bool((wrong & ~finite).any()) else left + math.inf
         # The cost of a pair: bits before values, then the number of choices, then the rest.
@@ -380,7 +356,7 @@ class _Search:
             elif float(left[p, q]) <= 1 - _ENOUGH and not {*names} <= {*_SMALL}:
                 costs[first, second] = Confidence.VALUES, len(names), float(left[p, q])
         if not costs:
-            return {}
+            return None
         confidence, fewest, least = min(costs.values())
         pairs = [
             pair
@@ -394,7 +370,7 @@ class _Search:
             for choice, other in pairs
             if choice == first and other.unlike(first) == names and other != second
         )
-        return {
+        cause: dict[str, object] = {
             "confidence": confidence,
             "arithmetic_a": first.words(names),
             "arithmetic_b": second.words(names),
@@ -402,42 +378,39 @@ class _Search:
             "explained": 1 - costs[first, second][2],
             "unexplained": tuple(self.unexplained(first, second)),
         }
+        return found.model_copy(update=cause)
 
-    def by_size(self) -> _Cause:
-        """Return whether other orders or roundings can cause a difference of this size."""
+    def by_size(self, found: Explanation) -> Explanation:
+        """Return the explanation by another order or rounding, if the difference is as small."""
         # Tiles have a single order, so that there is no scatter to measure.
         whole = [trial for trial in self.trials if trial.arithmetic.softmax == "whole"]
         if not whole:
-            return {}
+            return found
         nearest = _kind(min(whole, key=lambda trial: trial.far_a).arithmetic)
         # Also look at the largest differences: a fault may be in a single row.
         apart = (self.b.double() - self.a.double()).nan_to_num(math.inf).abs().amax(1)
         units = torch.cat([self.units, apart.topk(min(_FEWEST, len(apart))).indices])
-        reach = self.noise(nearest, units)
-        centre = self.result(nearest, units)
+        centre, reach = self.result(nearest, units), self.noise(nearest, units)
         low, high = ((centre + sign * reach).to(self.dtype).float() for sign in (-1, 1))
-        a, b = self.a[units].float(), self.b[units].float()
-        inside = (low <= a) & (a <= high) & (low <= b) & (b <= high)
+        sides = (side[units].float() for side in (self.a, self.b))
+        inside = all(bool(((low <= side) & (side <= high)).all()) for side in sides)
         # If nearly all rows grow, or nearly all shrink, an epsilon or a scale differs.
         before, after = (side.double().reshape(-1, self.shape[-1]) for side in (self.a, self.b))
         signs = ((after - before) * before).nansum(1).sign()
         signs = signs[signs != 0]
         one_way = len(signs) >= _FEWEST and abs(float(signs.mean())) > 2 * _ENOUGH - 1
-        return {} if one_way or not bool(inside.all()) else {"confidence": Confidence.SIZE}
+        confidence = Confidence.SIZE if inside and not one_way else Confidence.NONE
+        return found.model_copy(update={"confidence": confidence})
 
     def noise(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
         """Return how much orders of summation and small roundings may change some units."""
-        small = {field: getattr(self.usual, field) for field in _SMALL}
-        family = [
-            choice
-            for choice in self.computation.arithmetics(self.dtype, self.inputs)
-            if choice.accumulate == "float32" and choice.order not in MATRIX_ORDERS
-            if replace(choice, **small) == replace(arithmetic, **small)
-        ]
+        usual = {name: getattr(self.usual, name) for name in _SMALL}
         centre = self.result(arithmetic, units)
         spread = torch.zeros_like(centre)
-        for choice in family:
-            spread = torch.maximum(spread, (self.result(choice, units) - centre).abs())
+        for choice in self.arithmetics:
+            alike = replace(choice, **usual) == replace(arithmetic, **usual)
+            if alike and choice.accumulate == "float32" and choice.order not in MATRIX_ORDERS:
+                spread = torch.maximum(spread, (self.result(choice, units) - centre).abs())
         # The error of one rounding: half a unit in float32's last place.
         unit = centre.abs() * torch.finfo(torch.float32).eps / 2
         return _SPREAD * torch.maximum(torch.maximum(spread, spread.median()), unit)
@@ -475,9 +448,10 @@ class _Search:
         """Return rows (columns, groups) with over half of the difference unexplained by noise."""
         of = int(line.max()) + 1
 
-        def total(values: torch.Tensor) -> torch.Tensor:
+        def total(values: torch.Tensor, units: torch.Tensor | None = None) -> torch.Tensor:
             empty = torch.zeros(of, dtype=torch.float64)
-            return empty.index_add(0, line.flatten(), values.double().nan_to_num(0).flatten())
+            lines = line if units is None else line[units]
+            return empty.index_add(0, lines.flatten(), values.double().nan_to_num(0).flatten())
 
         enough = total(moved.abs() > 0) >= min(_FEWEST, line.numel() // of)
         suspect = enough & (total(left**2) > total(moved**2) / 2)
@@ -486,10 +460,9 @@ class _Search:
             return []
         units = _spread(units, max(2 * _FEWEST, 4 * _TRIED // self.cost))
         step = 2 * torch.finfo(self.dtype).eps * self.b[units].double().abs()
-        seen, beyond = torch.zeros_like(left), torch.zeros_like(left)
-        seen[units] = 1.0
-        beyond[units] = (left[units].abs() > self.noise(arithmetic, units) + step).double()
-        return (suspect & (total(beyond) > total(seen) / 2)).nonzero()[:, 0].tolist()
+        beyond = left[units].abs() > self.noise(arithmetic, units) + step
+        most = total(beyond, units) > total(torch.ones_like(beyond), units) / 2
+        return (suspect & most).nonzero()[:, 0].tolist()
 
 
 def _kind(arithmetic: Arithmetic) -> Arithmetic:
@@ -511,10 +484,8 @@ def _nearest(trials: list[_Trial], many: int, *, factor: float = 0.0) -> Iterato
     trials = [*reversed(kinds.values())]
     for distance in (operator.attrgetter("far_a"), operator.attrgetter("far_b")):
         first, *others = sorted(trials, key=distance)[:many]
-        yield first
-        yield from (
-            trial for trial in others if not factor or distance(trial) <= factor * distance(first)
-        )
+        limit = factor * distance(first) if factor else math.inf
+        yield from (first, *(trial for trial in others if distance(trial) <= limit))
 
 
 def _index(number: int, shape: Iterable[int]) -> tuple[int, ...]:
@@ -528,9 +499,8 @@ def _spread(units: torch.Tensor, many: int) -> torch.Tensor:
 
 
 def _distance(left: torch.Tensor, right: torch.Tensor) -> float:
-    apart = left.float() - right.float()
-    if not bool(apart.isfinite().all()):
-        apart = apart[right.float().isfinite()]
+    """Return the distance of two results in the finite elements of the second result."""
+    apart = (left.float() - right.float())[right.float().isfinite()]
     # The norm of order 0.5, so that no single row outweighs the rest.
     size = float(torch.linalg.vector_norm(apart, ord=0.5, dtype=torch.float64))
     return size if math.isfinite(size) else math.inf

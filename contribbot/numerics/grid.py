@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol, TypeVar, cast
+from typing import Final, Protocol, TypedDict, TypeVar, Unpack, cast
 
 import pytest
 import torch
@@ -80,15 +80,16 @@ class Findings:
 
     def record(self, seeds: Iterable[int]) -> dict[str, object]:
         """Return the fields of a `CellRecord` except `test`."""
-        names = dict.fromkeys(output.name for output in self.outputs)
-        of_each = ([output for output in self.outputs if output.name == name] for name in names)
+        by_name: dict[str, list[OutputRecord]] = {}
+        for output in self.outputs:
+            by_name.setdefault(output.name, []).append(output)
         failed = self.failed or self.complaint()
         return {
             "cell": self.cell.name,
             "axes": {**self.cell.texts},
             "seeds": [*seeds],
             "digests": [judged.model_dump() for judged in self.digests],
-            "outputs": [_over_seeds(outputs).model_dump(mode="json") for outputs in of_each],
+            "outputs": [_over_seeds(seen).model_dump(mode="json") for seen in by_name.values()],
             "failed": _plain(failed.partition("\n")[0][:_LONGEST]),
         }
 
@@ -118,6 +119,13 @@ def _over_seeds(outputs: list[OutputRecord]) -> OutputRecord:
         sums["vacuous"], why = 0, []
     more = {"max_rel": max(relative, default=None), "why_vacuous": next(filter(None, why), "")}
     return worst.model_copy(update={**sums, **more})
+
+
+class Placement(TypedDict, total=False):
+    """How an input is stored: in a dtype (None: that of the cell), and a layout of `LAYOUTS`."""
+
+    dtype: torch.dtype | None
+    layout: str
 
 
 class Draw:
@@ -189,12 +197,7 @@ class Draw:
         return self.axis("layout", str)
 
     def normal(
-        self,
-        *shape: int,
-        mean: float = 0.0,
-        std: float = 1.0,
-        dtype: torch.dtype | None = None,
-        layout: str = "contiguous",
+        self, *shape: int, mean: float = 0.0, std: float = 1.0, **placement: Unpack[Placement]
     ) -> torch.Tensor:
         """Return values drawn from a normal distribution.
 
@@ -202,35 +205,25 @@ class Draw:
             *shape: The shape.
             mean: The mean.
             std: The standard deviation.
-            dtype: The dtype; None: that of the cell.
-            layout: How it lies in memory, a name in `LAYOUTS`.
+            **placement: The dtype and layout, as for `place`.
         """
         drawn = torch.randn(shape, generator=self._generator, dtype=torch.float64)
-        return self.place(drawn * std + mean, dtype=dtype, layout=layout)
+        return self.place(drawn * std + mean, **placement)
 
     def uniform(
-        self,
-        *shape: int,
-        low: float = 0.0,
-        high: float = 1.0,
-        dtype: torch.dtype | None = None,
-        layout: str = "contiguous",
+        self, *shape: int, low: float = 0.0, high: float = 1.0, **placement: Unpack[Placement]
     ) -> torch.Tensor:
         """Return values drawn evenly from `low` to `high`; other arguments as for `normal`."""
         drawn = torch.rand(shape, generator=self._generator, dtype=torch.float64)
-        return self.place(drawn * (high - low) + low, dtype=dtype, layout=layout)
+        return self.place(drawn * (high - low) + low, **placement)
 
     def integers(
-        self,
-        *shape: int,
-        low: int,
-        high: int,
-        dtype: torch.dtype = torch.int64,
-        layout: str = "contiguous",
+        self, *shape: int, low: int, high: int, **placement: Unpack[Placement]
     ) -> torch.Tensor:
-        """Return integers drawn from `low` to below `high`; other arguments as for `normal`."""
+        """Return integers (int64) drawn from `low` to below `high`; the rest as for `normal`."""
         drawn = torch.randint(low, high, shape, generator=self._generator)
-        return self.place(drawn, dtype=dtype, layout=layout)
+        placement.setdefault("dtype", torch.int64)
+        return self.place(drawn, **placement)
 
     def place(
         self, values: torch.Tensor, *, dtype: torch.dtype | None = None, layout: str = "contiguous"
@@ -240,7 +233,7 @@ class Draw:
         Args:
             values: The values, on the CPU.
             dtype: The dtype; None: that of the cell.
-            layout: How it lies in memory, a name in `LAYOUTS`.
+            layout: How the input lies in memory, a name in `LAYOUTS`.
         """
         with profiled(None):
             placed = lay_out(values.to(dtype or self.dtype).to(self.device), layout)
@@ -503,20 +496,19 @@ class Grid:
         parameters = [*inspect.signature(test).parameters.values()]
         if not parameters or parameters[0].name != "draw":
             raise TypeError(f"{test.__name__}: the first parameter must be `draw`")
-        fixtures = {other.name: other for other in parameters[1:]}
-        wants_request = "request" in fixtures
+        fixtures = [each.name for each in parameters[1:] if each.default is each.empty]
 
         @functools.wraps(test)
         def run(draw: Cell, request: pytest.FixtureRequest, **others: object) -> None:
-            if wants_request:
-                others["request"] = request
-            self._run(draw, request, test, lambda drawn: test(drawn, **others))
+            values = {**others, "request": request}
+            arguments = {name: values[name] for name in fixtures}
+            self._run(draw, request, test, lambda drawn: test(drawn, **arguments))
 
-        kind = inspect.Parameter.KEYWORD_ONLY
-        fixtures.setdefault("request", inspect.Parameter("request", kind))
-        asked = [other.replace(kind=kind) for other in (parameters[0], *fixtures.values())]
         # pytest reads the names of fixtures from the signature.
-        vars(run)["__signature__"] = inspect.Signature(asked)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        asked = dict.fromkeys(["draw", *fixtures, "request"])
+        parameters = [inspect.Parameter(name, kind) for name in asked]
+        vars(run)["__signature__"] = inspect.Signature(parameters)
         cells = [pytest.param(cell, id=cell.name) for cell in self.cells]
         return cast("Test", pytest.mark.parametrize("draw", cells)(run))
 
@@ -551,17 +543,14 @@ def _named(axis: str, values: Sequence[object] | Mapping[str, object]) -> list[t
     """Return pairs of name and value for the values of an axis."""
     if isinstance(values, Mapping):
         return [(_plain(f"{axis}={name}"), value) for name, value in values.items()]
-    return [(_plain(_text(axis, value)), value) for value in values]
+    prefix = "" if axis in {"dtype", "shape", "layout"} else f"{axis}="
+    return [(_plain(f"{prefix}{_text(value)}"), value) for value in values]
 
 
-def _text(axis: str, value: object) -> str:
-    if isinstance(value, torch.dtype):
-        text = dtype_name(value)
-    elif isinstance(value, torch.Size | tuple | list):
-        text = "x".join(map(str, value)) or "scalar"
-    else:
-        text = str(value)
-    return text if axis in {"dtype", "shape", "layout"} else f"{axis}={text}"
+def _text(value: object) -> str:
+    if isinstance(value, torch.Size | tuple | list):
+        return "x".join(map(str, value)) or "scalar"
+    return dtype_name(value) if isinstance(value, torch.dtype) else str(value)
 
 
 def _cell(pairs: Mapping[str, tuple[str, object]]) -> Cell:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -85,22 +86,27 @@ def recording(
     Raises:
         CannotJudgeError: Something is no dense tensor.
     """
-    held = {name: _held(f"the input {name}", tensor) for name, tensor in inputs.items()}
-    kept = _held("the result", result)
+    own = {name: _on_cpu(f"the input {name}", tensor) for name, tensor in inputs.items()}
+    own_result = _on_cpu("the result", result)
     versions = {"cuda": torch.version.cuda, "hip": torch.version.hip}
     for package in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
+    settings = {"float32_matmul_precision": torch.get_float32_matmul_precision()}
+    for name in _SETTINGS:
+        # This torch may lack the setting, or the setting was set in contradictory ways.
+        with contextlib.suppress(AttributeError, RuntimeError):
+            settings[name] = str(operator.attrgetter(name)(torch.backends))
     header = RecordingHeader(
         computation=computation,
         parameters={name: float(value) for name, value in parameters.items()},
-        inputs={name: _facts(tensor) for name, tensor in held.items()},
-        result=_facts(kept),
+        inputs={name: _facts(tensor) for name, tensor in own.items()},
+        result=_facts(own_result),
         device=_device(result.device),
         versions={name: version for name, version in versions.items() if version},
-        settings=_settings(),
+        settings=settings,
     )
-    return Recording(header, kept, held)
+    return Recording(header, own_result, own)
 
 
 def record(
@@ -116,7 +122,7 @@ def record(
 
     Args:
         path: The file to write, such as `h200.safetensors`.
-        computation: As for `recording`.
+        computation: As for `recording`, like `result`, `inputs` and `parameters`.
         result: See there.
         inputs: See there.
         keep_inputs: Whether the inputs' values go into the file; digests always do. One of the
@@ -128,9 +134,8 @@ def record(
         MachineError: `safetensors` is not installed.
     """
     made = recording(computation, result, inputs, **parameters)
-    tensors = {"result": made.result}
-    if keep_inputs:
-        tensors |= {f"input.{name}": tensor for name, tensor in made.inputs.items()}
+    values = made.inputs if keep_inputs else {}
+    tensors = {"result": made.result, **{f"input.{name}": values[name] for name in values}}
     save = _safetensors("safetensors.torch").save
     write_atomically(Path(path), save(tensors, {_KEY: made.header.model_dump_json()}))
     return made
@@ -141,23 +146,22 @@ def read(path: Path) -> Recording:
     library = _safetensors("safetensors")
     try:
         with library.safe_open(path, "pt") as file:
-            said = (file.metadata() or {}).get(_KEY)
+            header = RecordingHeader.model_validate_json((file.metadata() or {}).get(_KEY, ""))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no mapping
+    except ValidationError as error:
+        raise _no_record(path, "safetensors of something else") from error
     except (library.SafetensorError, OSError, ValueError, RuntimeError, TypeError) as error:
         raise _no_record(path, str(error)) from error
-    try:
-        header = RecordingHeader.model_validate_json(said or "")
-        result = tensors["result"]
-    except (ValidationError, KeyError) as error:
-        raise _no_record(path, "safetensors of something else") from error
-    inputs = {
-        name: tensors[f"input.{name}"] for name in header.inputs if f"input.{name}" in tensors
-    }
-    facts = {**header.inputs, "": header.result}
-    for name, tensor in {**inputs, "": result}.items():
-        if facts[name] != _facts(tensor):
-            raise _no_record(path, f"{name or 'result'} is not the tensor that was recorded")
-    return Recording(header, result, inputs)
+    facts = {"result": header.result}
+    facts |= {f"input.{name}": header.inputs[name] for name in header.inputs}
+    for name, fact in facts.items():
+        if name not in tensors and name != "result":
+            continue  # the file has only the digest of this input
+        if name not in tensors or _facts(tensors[name]) != fact:
+            what = name.removeprefix("input.")
+            raise _no_record(path, f"{what} is not the tensor that was recorded")
+    kept = {name: tensors[f"input.{name}"] for name in header.inputs if f"input.{name}" in tensors}
+    return Recording(header, tensors["result"], kept)
 
 
 def _no_record(path: Path, why: str) -> ContribbotError:
@@ -175,7 +179,7 @@ def _safetensors(name: str) -> ModuleType:
         ) from error
 
 
-def _held(what: str, tensor: object) -> torch.Tensor:
+def _on_cpu(what: str, tensor: object) -> torch.Tensor:
     """Return a copy of a dense, real tensor on the CPU."""
     plain = require_plain(what, tensor)
     if plain.is_complex():
@@ -193,16 +197,3 @@ def _device(device: torch.device) -> str:
         properties = torch.cuda.get_device_properties(device)
         return f"{properties.name} {properties.gcnArchName if torch.version.hip else ''}".strip()
     return "CPU" if device.type == "cpu" else str(device)
-
-
-def _settings() -> dict[str, str]:
-    settings = {"float32_matmul_precision": torch.get_float32_matmul_precision()}
-    for name in _SETTINGS:
-        value: object = torch.backends
-        try:
-            for part in name.split("."):
-                value = getattr(value, part)
-        except (AttributeError, RuntimeError):
-            continue  # this torch lacks the setting, or it was set in contradictory ways
-        settings[name] = str(value)
-    return settings
