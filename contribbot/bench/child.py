@@ -21,7 +21,6 @@ import time
 import timeit
 import traceback
 from collections.abc import Callable, Iterator, ValuesView
-from dataclasses import fields
 from pathlib import Path
 
 from contribbot.bench import Case, device
@@ -192,7 +191,7 @@ class GpuMeter:
         return statistics.median(milliseconds) / 1000, len(milliseconds)
 
 
-def require_gpu() -> None:
+def _require_gpu() -> None:
     """Raise MissingError unless triton is installed and torch sees a GPU."""
     if importlib.util.find_spec("triton") is None:
         raise MissingError("the Python module triton is not installed; GPUs are measured with it")
@@ -213,7 +212,7 @@ class BenchServer:
     def load(self) -> Answer:
         """Import the bench file and return its cases as data."""
         if device() == "cuda":
-            require_gpu()
+            _require_gpu()
         module = importlib.import_module(self._file.stem)  # in the current folder
         listed: Callable[[], Iterator[Case]] | None = getattr(module, "cases", None)
         if listed is None:
@@ -224,13 +223,9 @@ class BenchServer:
             if case.name in self._cases:
                 raise ValueError(f"cases() gave two cases with the name {case.name}")
             self._cases[case.name] = case
-        unsaid = {"prepare", "run", "not_compared"}
-        described = [part.name for part in fields(Case) if part.name not in unsaid]
-        return {
-            "cases": [
-                {name: getattr(case, name) for name in described} for case in self._cases.values()
-            ]
-        }
+        shown = ("name", "bytes_moved", "flops", "graph")
+        cases = self._cases.values()
+        return {"cases": [{name: getattr(case, name) for name in shown} for case in cases]}
 
     def prepare(self, case: str, seed: int, results: str) -> Answer:
         """Free the previous case's inputs, make this case's inputs, and run the case once."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
-from typing import IO, Annotated, Final, Literal, TypeVar
+from typing import IO, Annotated, Final, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -34,6 +34,7 @@ from contribbot.bench.verdict import (
     short,
 )
 from contribbot.errors import check_stopping
+from contribbot.markdown import shortened
 from contribbot.model.base import Model
 from contribbot.model.record import CaseVerdict
 
@@ -139,12 +140,13 @@ class _Worker:
 
     def hear(self, answer: type[AnswerT]) -> AnswerT:
         """Wait for the answer to the last request, and return it as a model."""
-        line = self._line()
+        answered = self._line()
         with contextlib.suppress(ValidationError):
-            refusal = Refusal.model_validate_json(line)
-            raise _TroubleError(refusal.kind, _one_line(refusal.error), self.side)
+            refusal = Refusal.model_validate_json(answered)
+            line = refusal.error.strip().partition("\n")[0]
+            raise _TroubleError(refusal.kind, shortened(line, _SHOWN), self.side)
         try:
-            return answer.model_validate_json(line)
+            return answer.model_validate_json(answered)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
@@ -217,49 +219,45 @@ def arguments(file: str) -> list[str]:
     return ["-B", "-m", "contribbot.bench.child", file]
 
 
-def _one_line(text: str) -> str:
-    """Return the first line of a text that is not empty, shortened to `_SHOWN` characters."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
-
-
-@dataclass(frozen=True)
-class _Pair:
+class _Pair(NamedTuple):
     """Two child processes of a bench: one of the base, one of the patched tree."""
 
     number: int
     base: _Worker
     patched: _Worker
 
-    def prepare(self, case: CaseResult, results: str) -> tuple[PreparedCase, PreparedCase] | None:
-        """Let both processes prepare a case; None: one cannot, and the case has its verdict."""
-        more = {"case": case.info.name, "seed": self.number, "results": results}
-        answers: list[PreparedCase] = []
-        troubles: list[_TroubleError] = []
-        for side in (self.base, self.patched):
-            try:
-                answers.append(side.ask(PreparedCase, "prepare", **more))
-            except _TroubleError as trouble:
-                if trouble.fatal:
-                    raise
-                troubles.append(trouble)
-        if not troubles:
-            base, patched = answers
-            case.results = patched.results or case.results
-            if (base.results == "inputs") is (patched.results == "inputs"):
-                return base, patched
-            where = "base" if base.results == "inputs" else "patched tree"
-            case.settle(CaseVerdict.FAILED, f"returns its inputs or nothing on the {where} only")
-            return None
-        last = troubles[-1]
-        case.errors += [trouble.text for trouble in troubles]
-        if any(trouble.kind == "memory" for trouble in troubles):
-            text = f"not enough memory on this machine: {last.text}"
-            case.settle(CaseVerdict.UNAVAILABLE, text, lasting=False)
-        else:
-            where = f"the {last.side} only" if answers else "both sides"
-            case.settle(CaseVerdict.FAILED, f"fails on {where}: {last.text}")
+
+def _prepare(
+    pair: _Pair, case: CaseResult, results: str
+) -> tuple[PreparedCase, PreparedCase] | None:
+    """Let both processes prepare a case; None: one cannot, and the case has its verdict."""
+    more = {"case": case.info.name, "seed": pair.number, "results": results}
+    answers: list[PreparedCase] = []
+    troubles: list[_TroubleError] = []
+    for side in (pair.base, pair.patched):
+        try:
+            answers.append(side.ask(PreparedCase, "prepare", **more))
+        except _TroubleError as trouble:
+            if trouble.fatal:
+                raise
+            troubles.append(trouble)
+    if not troubles:
+        base, patched = answers
+        case.results = patched.results or case.results
+        if (base.results == "inputs") is (patched.results == "inputs"):
+            return base, patched
+        where = "base" if base.results == "inputs" else "patched tree"
+        case.settle(CaseVerdict.FAILED, f"returns its inputs or nothing on the {where} only")
         return None
+    last = troubles[-1]
+    case.errors += [trouble.text for trouble in troubles]
+    if any(trouble.kind == "memory" for trouble in troubles):
+        text = f"not enough memory on this machine: {last.text}"
+        case.settle(CaseVerdict.UNAVAILABLE, text, lasting=False)
+    else:
+        where = f"the {last.side} only" if answers else "both sides"
+        case.settle(CaseVerdict.FAILED, f"fails on {where}: {last.text}")
+    return None
 
 
 def measure(
@@ -365,7 +363,7 @@ class _BenchSession:
             number = self.result.cases.index(case)
             compared = self.claim.at_least > 1 and pair.number == 1
             results = self.sides[0].log.with_name(f"results{number}") if compared else ""
-            if prepared := pair.prepare(case, str(results)):
+            if prepared := _prepare(pair, case, str(results)):
                 self._rounds(pair, case, prepared)
         except _TroubleError as trouble:
             text = f"on the {trouble.side}: {trouble.text}"

@@ -235,9 +235,8 @@ def spread(values: Sequence[float]) -> Spread:
         below: int = sum(math.comb(count, k) for k in range(depth))
         return min(1.0, 2 * below / math.ldexp(1, count))
 
-    depth = 1
-    while depth < (count + 1) // 2 and missed(depth + 1) <= 1 - CONFIDENCE:
-        depth += 1
+    deeper = (k for k in range(2, (count + 1) // 2 + 1) if missed(k) <= 1 - CONFIDENCE)
+    depth = max(deeper, default=1)
     median, low, high = statistics.median(ordered), ordered[depth - 1], ordered[-depth]
     return Spread(*map(short, (median, low, high, 1 - missed(depth))))
 
@@ -318,30 +317,28 @@ def _cases(count: int) -> str:
 def case_record(case: CaseResult) -> BenchCase:
     """Return the record of a case: seconds, bytes, rates and ratios."""
     info, ratio, called = case.info, case.ratio, case.called
-    known = BenchCase(
-        case=info.name,
-        verdict=case.verdict,
-        text=case.text,
-        base=CaseSide(peak_bytes=case.base.memory, input_sets=case.base.sets),
-        patched=CaseSide(peak_bytes=case.patched.memory, input_sets=case.patched.sets),
-        **info.model_dump(exclude={"name"}),
-    )
+    facts: dict[str, object] = {"case": info.name, **info.model_dump(exclude={"name"})}
+    facts |= {"verdict": case.verdict, "text": case.text}
+    side_of = _unmeasured if ratio is None else _measured
+    facts |= {"base": side_of(case.base, info), "patched": side_of(case.patched, info)}
     if ratio is None:
-        return known
-    times = {
-        "base": _measured(case.base, info),
-        "patched": _measured(case.patched, info),
+        return BenchCase.model_validate(facts)
+    facts |= {
         "rounds": sum(map(len, case.patched.seconds)),
         "pairs": tuple(case.ratios),
         "ratio": _ratio(ratio),
         "called_ratio": _ratio(called) if called is not None else None,
         "memory_ratio": case.memory_ratio if case.base.memory else None,
     }
-    return MeasuredCase.model_validate({**dict(known), **times})
+    return MeasuredCase.model_validate(facts)
 
 
 def _ratio(spread: Spread) -> Ratio:
     return Ratio(**vars(spread), noise=spread.is_noise)
+
+
+def _unmeasured(side: Measurements, _info: CaseInfo) -> CaseSide:
+    return CaseSide(peak_bytes=side.memory, input_sets=side.sets)
 
 
 def _measured(side: Measurements, info: CaseInfo) -> MeasuredSide:
@@ -349,8 +346,7 @@ def _measured(side: Measurements, info: CaseInfo) -> MeasuredSide:
     time = spread([statistics.median(rounds) for rounds in side.seconds])
     called = [*itertools.chain(*side.called)]
     return MeasuredSide(
-        peak_bytes=side.memory,
-        input_sets=side.sets,
+        **dict(_unmeasured(side, info)),
         seconds=time.median,
         low=time.low,
         high=time.high,
