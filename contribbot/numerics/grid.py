@@ -121,7 +121,7 @@ def _over_seeds(outputs: list[OutputRecord]) -> OutputRecord:
     return worst.model_copy(update={**sums, **more})
 
 
-class Placement(TypedDict, total=False):
+class InputPlacement(TypedDict, total=False):
     """How an input is stored: in a dtype (None: that of the cell), and a layout of `LAYOUTS`."""
 
     dtype: torch.dtype | None
@@ -197,7 +197,7 @@ class Draw:
         return self.axis("layout", str)
 
     def normal(
-        self, *shape: int, mean: float = 0.0, std: float = 1.0, **placement: Unpack[Placement]
+        self, *shape: int, mean: float = 0.0, std: float = 1.0, **placement: Unpack[InputPlacement]
     ) -> torch.Tensor:
         """Return values drawn from a normal distribution.
 
@@ -211,14 +211,14 @@ class Draw:
         return self.place(drawn * std + mean, **placement)
 
     def uniform(
-        self, *shape: int, low: float = 0.0, high: float = 1.0, **placement: Unpack[Placement]
+        self, *shape: int, low: float = 0.0, high: float = 1.0, **placement: Unpack[InputPlacement]
     ) -> torch.Tensor:
         """Return values drawn evenly from `low` to `high`; other arguments as for `normal`."""
         drawn = torch.rand(shape, generator=self._generator, dtype=torch.float64)
         return self.place(drawn * (high - low) + low, **placement)
 
     def integers(
-        self, *shape: int, low: int, high: int, **placement: Unpack[Placement]
+        self, *shape: int, low: int, high: int, **placement: Unpack[InputPlacement]
     ) -> torch.Tensor:
         """Return integers (int64) drawn from `low` to below `high`; the rest as for `normal`."""
         drawn = torch.randint(low, high, shape, generator=self._generator)
