@@ -148,7 +148,8 @@ def test_an_edited_editable_install_and_path_are_in_the_key_of_outcomes(tmp_path
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(site))
         patch.setenv("PYTHONPATH", str(path))
-        for file in (None, editable / "tool.py", path / "deep/help.py", path / "deep/notes.txt"):
+        latin = Path(os.fsdecode(os.fsencode(path) + b"/deep/caf\xe9.py"))
+        for file in (None, editable / "tool.py", latin, path / "deep/notes.txt"):
             if file:
                 file.write_text("x = 1\n")
             installed_digest.cache_clear()

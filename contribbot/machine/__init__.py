@@ -306,7 +306,7 @@ def installed_digest(*, sources: bool = False) -> str:
             continue
         for entry in sorted(folder.iterdir()):
             if not sources and entry.suffix in {".dist-info", ".egg-info", ".egg-link"}:
-                total.update(f"{entry.name}\n".encode())
+                total.update(os.fsencode(f"{entry.name}\n"))
             if entry.suffix == ".dist-info" and (root := _editable_root(entry)):
                 _add_sources(total, root)
     for named in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
@@ -335,4 +335,4 @@ def _add_sources(total: hashlib._Hash, root: Path) -> None:
                 path = os.path.join(folder, name)  # noqa: PTH118  twice as fast on thousands
                 with contextlib.suppress(OSError):
                     stat = os.stat(path)  # noqa: PTH116  as above
-                    total.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+                    total.update(os.fsencode(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n"))
