@@ -12,7 +12,7 @@ from PIL import Image
 
 from contribbot.markdown import plain
 from contribbot.queue.load import Queue, load_queue
-from contribbot.report.site import Survey, make_report, survey_of
+from contribbot.report import Survey, make_report, survey_of
 from contribbot.report.story import RUN, CellLine, Mark, PatchSummary
 from tests.browser import chromium, picture, show
 

@@ -21,7 +21,7 @@ from contribbot.cli.emulate import sweep_lines
 from contribbot.cli.render import lines_of
 from contribbot.emulate import KernelError, device
 from contribbot.errors import ExitCode, UsageError
-from contribbot.report.site import sweep_page
+from contribbot.report import sweep_page
 from contribbot.sweep import capture
 from contribbot.sweep.capture import CapturedLaunch, LaunchObserver, replay, tree_kernel
 from contribbot.sweep.findings import (

@@ -20,7 +20,7 @@ from contribbot.model.record import MeasuredCase
 from contribbot.queue import history
 from contribbot.queue.history import PullRequestEvent
 from contribbot.queue.load import load_queue
-from contribbot.report.site import intervals
+from contribbot.report import intervals
 from contribbot.report.story import RUN, CellLine, Mark, column, places_of
 from contribbot.verify.evidence import Record, Source, State, judge_record, write_evidence
 from tests.browser import Scheme, chromium, show

@@ -13,7 +13,7 @@ from contribbot.cli.refusal import current_settings, echo
 from contribbot.cli.render import Block, Table, count
 from contribbot.emulate import EmulationReport
 from contribbot.errors import ExitCode, MachineError, UsageError
-from contribbot.report.site import sweep_page
+from contribbot.report import sweep_page
 from contribbot.sweep import findings, folder
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison
 

@@ -62,7 +62,7 @@ def report(
     ),
 ) -> Reply:
     """Write the queue as static pages: what each patch is for, what ran where, what did not."""
-    from contribbot.report.site import make_report  # noqa: PLC0415  start-up time
+    from contribbot.report import make_report  # noqa: PLC0415  start-up time
 
     made = make_report(open_queue(), folder)
     states = [f"{number} {state}" for state, number in made.records.items() if number]

@@ -11,7 +11,7 @@ from contribbot.contribute.gate import judge
 from contribbot.model.evidence import Outcome, PatchReport, Statement, Verdict, seal_of
 from contribbot.queue import history
 from contribbot.queue.load import load_queue
-from contribbot.report.site import survey_of
+from contribbot.report import survey_of
 from contribbot.verify.evidence import read_records, refutations, write_evidence
 from tests.conftest import Program
 from tests.records import seen

@@ -17,7 +17,7 @@ from contribbot.queue.history import (
     superseded_by_release,
 )
 from contribbot.queue.load import load_queue
-from contribbot.report.site import survey_of
+from contribbot.report import survey_of
 from docs.readme import table as readme_table
 from tests.conftest import Program
 from tests.contribute.gatetoy import NOW, Table, edit
