@@ -406,6 +406,13 @@ def test_interrupted_in_a_launch(number: signal.Signals, tmp_path: Path) -> None
         os.killpg(command.pid, 0)
 
 
+def test_a_programs_own_threshold_of_garbage_collection_stays(tmp_path: Path) -> None:
+    text = "import gc\ngc.set_threshold(5000)\nimport torch\nassert gc.get_threshold()[0] == 5000\n"
+    (tmp_path / "x.py").write_text(text, encoding="utf-8")
+    _, _, said = report_of(emulated(tmp_path, {}, "--json", "gfx942", "--", "x.py"))
+    assert "ended with status 0" in said
+
+
 def test_a_program_that_does_not_heed_an_interruption_is_ended(tmp_path: Path) -> None:
     text = ("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
             "open('ready', 'w').close()\ntime.sleep(60)\n")  # fmt: skip
