@@ -218,7 +218,7 @@ def _folders(path: str) -> set[str]:
 
 
 def _apply(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason: str) -> str:
-    """Apply a patch, or merge one that failed for a `reason`; return why it fails, or empty."""
+    """Apply a patch, with --3way if a `reason` is given; return the failure; empty: no failure."""
     before = index.entries
     done = index.apply(mail.diff, *(["--3way"] if reason else []))
     words = done.stderr.decode("utf-8", "replace")
@@ -352,7 +352,7 @@ def _found(lines: Iterable[Line], have: Sequence[str]) -> list[int]:
 
 
 def _compare(place: PatchPath, part: PatchedFile, have: Sequence[str]) -> Iterator[ConflictSide]:
-    """Yield a conflict for each unfitting hunk: the expected, found and wanted lines."""
+    """Yield a conflict, with expected, found and new lines, for each hunk that does not apply."""
     places = [_found(hunk.source_lines(), have) for hunk in part]
     exact = all(hunk.source_start - 1 in at for hunk, at in zip(part, places, strict=True))
     for number, (hunk, at) in enumerate(zip(part, places, strict=True), start=1):

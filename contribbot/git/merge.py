@@ -260,7 +260,7 @@ class _Move:
     def _put(
         self, patch: Moving, commits: Sequence[str], row: list[Picked]
     ) -> tuple[ConflictSide, ...]:
-        """Put a patch's commits on top of `row`, and add them to `row`; return the conflicts."""
+        """Merge a patch's commits, append the new commits to `row`, and return the conflicts."""
         tip = row[-1].commit if row else self._new
         if patch.resolved:
             series = apply_series(

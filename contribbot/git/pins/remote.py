@@ -173,7 +173,7 @@ def _wrong(job: SourceRequest, remote: Remote, expected: str, got: str) -> Integ
 
 
 def refuse_moved(job: SourceRequest, commit: str) -> None:
-    """Raise IntegrityError if the remote's tag names another commit now than the stored one."""
+    """Raise IntegrityError if the pin's tag on the remote names another commit than `commit`."""
     now = tagged_commit(job)
     if now not in {None, commit}:
         raise IntegrityError(
@@ -184,7 +184,7 @@ def refuse_moved(job: SourceRequest, commit: str) -> None:
 
 
 def tagged_commit(job: SourceRequest) -> str | None:
-    """Return the commit that the pin's tag names on the remote now; None: no answer."""
+    """Return the commit that the pin's tag names on the remote; None: the remote did not tell."""
     try:
         return _ask(job, _remote(job), timeout=_RECHECK_TIMEOUT)[1]
     except SourceError as error:
