@@ -291,7 +291,7 @@ def _check_above(
     specs: Mapping[str, PatchSpec],
     files: Mapping[str, tuple[PatchFile, ...]],
 ) -> None:
-    """Raise QueueError if a new patch, or one that applied before, does not apply now."""
+    """Raise QueueError if a patch that is new, or that applied before, does not apply now."""
     queue = stack.queue
     arranged = replace(queue, specs=dict(specs))
     after = PatchStack(arranged, stack.fetched, stack.scratch, files=files)

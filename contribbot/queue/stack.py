@@ -65,7 +65,7 @@ class PatchStack:
         return below if below.why else self.on(below.commit, name)
 
     def chain(self, base: str, names: Sequence[str]) -> Series:
-        """Apply patches on top of each other; return a series without files on the last commit."""
+        """Apply patches in order; return a Series without files, based on the last commit."""
         for name in names:
             applied = self.on(base, name)
             if applied.why:
@@ -81,7 +81,7 @@ class PatchStack:
             return Series(base, fault=error.message)
 
     def files_of(self, name: str) -> tuple[PatchFile, ...]:
-        """Return a patch's files: those given to this stack, or else those on the disk."""
+        """Return a patch's files: the files given to this stack, or else the files on the disk."""
         return tuple(self._files[name]) if name in self._files else self.queue.patch(name).files
 
     def series(self, base: str, files: Sequence[PatchFile]) -> Series:
@@ -135,7 +135,7 @@ def carry(
 
 
 def pin_at(queue: Queue, upstream: str, tag: str) -> Pin:
-    """Return an upstream's pin at a tag: the queue's pin, or a new pin like the last one."""
+    """Return an upstream's pin at a tag: the queue's pin, or a new pin derived from the last pin."""
     if known := queue.pin(upstream, tag):
         return known
     like = like_of(queue, upstream)

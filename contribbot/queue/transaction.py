@@ -280,7 +280,7 @@ class Transaction:
             self.write(f"{folder}/{file.name}", file.content)
 
     def read(self, path: str) -> bytes | None:
-        """Return a file's noted content, or else that on the disk; None: there is no file."""
+        """Return a file's noted content, or else the content on the disk; None: no such file."""
         return self._contents[path] if path in self._contents else _content(self._folder / path)
 
     def commit(self) -> bool:

@@ -114,7 +114,7 @@ class TreeCommit(Model):
 
 @dataclass(frozen=True)
 class Pending:
-    """The changed paths of a work tree, those of them that are unstaged, and untracked paths."""
+    """The changed, the unstaged and the untracked paths of a work tree."""
 
     changed: tuple[str, ...]
     unstaged: tuple[str, ...]
@@ -203,7 +203,7 @@ class WorkTree:
         return [TreeCommit(commit=commit, subject=subject) for commit, _, subject in rows]
 
     def own(self) -> list[TreeCommit]:
-        """Return the commits after the base, oldest first: those of the patch."""
+        """Return the patch's own commits: the commits after the base, oldest first."""
         base = self.state.base
         if self.git("merge-base", "--is-ancestor", base, "HEAD", accept=(0, 1, 128)).returncode:
             raise UsageError(
