@@ -312,7 +312,7 @@ def _pinned(patches: Sequence[Patch]) -> tuple[set[str], set[str]]:
 
 
 def _installed(owner: str) -> list[str]:
-    """Return the folders of an installed package; of torch, also that of ROCm's libraries."""
+    """Return the folders of an installed package; for torch, also ROCm's library folder."""
     spec = importlib.util.find_spec(owner)
     folders = [*(spec.submodule_search_locations or ())] if spec else []
     return [*folders, *([str(_ROCM)] if owner == "torch" and _ROCM.is_dir() else [])]
