@@ -386,7 +386,7 @@ def _check_files(folder: Path) -> tuple[PatchFile, ...]:
 
 
 def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> list[str]:
-    """Return the named patches, or the queue's own patches if `everything`, in the queue's order."""
+    """Return the named patches, or all own patches if `everything`, in the queue's order."""
     if not queue.specs:
         raise UsageError(
             f"{queue.folder}: the queue has no patches",

@@ -135,7 +135,7 @@ def carry(
 
 
 def pin_at(queue: Queue, upstream: str, tag: str) -> Pin:
-    """Return an upstream's pin at a tag: the queue's pin, or a new pin derived from the last pin."""
+    """Return an upstream's pin at a tag: the queue's pin, or a new pin like the last pin."""
     if known := queue.pin(upstream, tag):
         return known
     like = like_of(queue, upstream)
