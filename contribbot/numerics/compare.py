@@ -63,6 +63,9 @@ class Limits:
         fudge: The largest ratio of a result's error to the same-precision reference's error.
         floor: The least absolute error that is assumed for the reference; one number,
             or a number for each dtype, by name (`float16`).
+
+    Raises:
+        pydantic.ValidationError: A limit is not a positive, finite number.
     """
 
     fudge: Positive
