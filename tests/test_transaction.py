@@ -227,6 +227,17 @@ def test_a_reader_beside_a_writer_never_sees_half_of_a_change(
     assert list(load_queue(area.queue).specs) == ["x1"]
 
 
+def test_an_edit_of_a_file_that_is_gone_writes_nothing(queue: Path) -> None:
+    (queue / "patches/two/patch.toml").unlink()
+    before = tree(queue / "patches")
+    with (
+        pytest.raises(QueueError, match=r"patches/two/patch\.toml is gone"),
+        transaction(queue) as changes,
+    ):
+        changes.edit("patches/two/patch.toml", bytes.upper)
+    assert tree(queue / "patches") == before
+
+
 def test_a_folder_where_a_file_belongs_is_named(queue: Path) -> None:
     before = tree(queue / "patches")
     with pytest.raises(QueueError, match="a folder, where a file belongs"):

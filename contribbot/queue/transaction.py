@@ -264,7 +264,11 @@ class Transaction:
 
     def edit(self, path: str, edited: Callable[[bytes], bytes]) -> None:
         """Note a file's new content, which the function `edited` makes of the present content."""
-        self.write(path, edited(self.read(path) or b""))
+        content = self.read(path)
+        if content is None:
+            # Another process may have taken out the patch before this process got the lock.
+            raise QueueError(f"{path} is gone: nothing was changed", hint="run the same again")
+        self.write(path, edited(content))
 
     def delete(self, path: str) -> None:
         """Note that a file must be deleted, and its folder if the folder becomes empty."""
