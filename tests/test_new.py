@@ -10,6 +10,7 @@ from contribbot.errors import QueueError, UsageError
 from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import load_queue
 from contribbot.queue.new import Wish, create, settle
+from contribbot.queue.transaction import transaction
 from tests.lifetoy import contribbot, snapshot
 from tests.toy import FIXED, Toy, git
 
@@ -36,6 +37,20 @@ def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
     assert contribbot(toy.queue, "queue", "retire", "area", "--why", "done").code == 0
     assert not patch.folder.exists()
     assert contribbot(toy.queue, "undo").code == 0
+
+
+def test_the_empty_folder_for_checks_stays_while_the_patch_does(toy: Toy) -> None:
+    new(toy, "area")
+    assert contribbot(toy.queue, "queue", "mv", "area", "plane").code == 0
+    folder = toy.queue / "patches/plane"
+    assert [path.name for path in (toy.queue / "patches").rglob("checks")] == ["checks"]
+    assert (folder / "checks").is_dir()
+    for name in ("0001-one.patch", "0001-other.patch"):
+        with transaction(toy.queue) as change:
+            for old in folder.glob("*.patch"):
+                change.delete(f"patches/plane/{old.name}")
+            change.write(f"patches/plane/{name}", b"")
+    assert (folder / "checks").is_dir()
 
 
 def test_list_show_and_verify_say_what_it_lacks(toy: Toy) -> None:

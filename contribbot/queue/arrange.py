@@ -82,6 +82,9 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
             for other, spec in queue.specs.items()
         }
         order = _write_order(change, queue, specs, _named(queue, specs, name, new))
+        has_checks = (queue.folder / "patches" / name / "checks").is_dir()
+    if has_checks:  # the transaction moves files alone, and the folder may be empty
+        (queue.folder / "patches" / new / "checks").mkdir(exist_ok=True)
     again = "; prove it again" if proved else ""
     return Arranged(patch=new, done=f"{name} is {new} now{again}", order=order)
 
