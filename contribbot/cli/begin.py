@@ -58,7 +58,7 @@ def demo(
 
 
 def _shortened(step: DemoStep) -> list[str]:
-    """Return the output of a step, without the lines in the middle of a long output."""
+    """Return the output lines of a demo's command; a long output loses the lines in the middle."""
     rows = step.output.splitlines()
     left_out = len(rows) - _FIRST - _LAST
     if left_out > 1:
@@ -186,7 +186,7 @@ class NewPatch(Model):
 
 
 def _new(draft: Draft, linked: Sequence[str]) -> cli.Reply:
-    """Return the reply on a new patch without commits, with the next steps."""
+    """Return the reply of `contribbot new` for a patch without commits, with the next commands."""
     document = NewPatch(
         patch=draft.name,
         upstream=draft.pin.upstream,
@@ -202,7 +202,7 @@ def _new(draft: Draft, linked: Sequence[str]) -> cli.Reply:
 
 
 def import_lines(done: Imported) -> list[str]:
-    """Return lines on the imported commits, and the next steps."""
+    """Return lines to print on the imported commits, and on the commands to run next."""
     total, rewritten = len(done.patch_files), len(done.rewritten)
     lines = [f"{done.patch}: {count(total, 'commit')} on {done.pin}"]
     lines += [f"  {name}" for name in done.patch_files]
@@ -215,7 +215,7 @@ def import_lines(done: Imported) -> list[str]:
 
 
 def _next(name: str) -> list[str]:
-    """Return the steps from a new patch to a proof."""
+    """Return lines that say to fill in patch.toml, and to run `contribbot verify`."""
     return [
         f"  say what it is for, and state what proves it: patches/{name}/patch.toml",
         f"  prove it: contribbot verify {name}",

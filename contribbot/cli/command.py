@@ -72,7 +72,7 @@ def argument(
 
 
 def patch_names(begin: str) -> list[str]:
-    """Complete a name: return the patches of `order` in queue.toml that begin with the text."""
+    """Return the names of the queue's patches that begin with a text, for shell completion."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -97,7 +97,7 @@ OFFLINE: Final = flag("--offline", "Do not ask GitHub.")
 
 @dataclass(frozen=True)
 class Reply:
-    """The reply of a command: a document for --json, else lines; and an exit code."""
+    """The result of a command: the document for --json, the lines to print, and the exit code."""
 
     document: BaseModel
     blocks: Iterable[Block]
@@ -106,7 +106,7 @@ class Reply:
     notes: Iterable[Block] = ()
 
     def print(self, *, as_json: bool) -> int:
-        """Write the reply, and return the exit code."""
+        """Print the document as JSON, or the lines; return the exit code."""
         if as_json:
             print_json(self.document)
         else:
@@ -141,7 +141,7 @@ def command(example: str) -> Callable[[Callable[P, Reply | int | None]], Callabl
 
 
 def open_queue() -> Queue:
-    """Load the queue of `--queue`, else of the work tree here, else of the folders above."""
+    """Load the queue: of `--queue`, of the work tree around the current folder, or of a parent."""
     return load_queue(queue_folder())
 
 
@@ -174,7 +174,7 @@ def open_patch(patch: str) -> tuple[Queue, str]:
 def open_patches(
     patches: Sequence[str] | None, *, everything: bool | None = None
 ) -> tuple[Queue, list[str]]:
-    """Return the queue, and the names of the patches that a user gave; if none, of all patches."""
+    """Return the queue, and the names of the patches that a user gave, or of all patches."""
     queue, names = open_queue(), [Path(patch).name for patch in patches or ()]
     everything = not patches if everything is None else everything
     return queue, select(queue, names, everything=everything)
@@ -187,14 +187,14 @@ def open_past(patch: str) -> tuple[Queue, str]:
 
 
 def live_lines(*, stderr: bool = True, order: Sequence[str] = ()) -> AbstractContextManager[Lines]:
-    """Return a printer of outcomes by patch, which also shows running work on a terminal."""
+    """Return a context manager that prints outcomes by patch, with progress bars on a terminal."""
     from contribbot.cli.live import Lines  # noqa: PLC0415  rich is for what runs
 
     return Lines(order, stderr=stderr).shown()
 
 
 def print_lines(blocks: Iterable[Block], *, stderr: bool = False) -> None:
-    """Print sentences and tables, folded to the terminal's width; into a pipe, unfolded."""
+    """Print sentences and tables; a terminal gets lines folded to its width, a pipe whole lines."""
     coloured = is_watched(stderr=stderr) and not os.environ.get("NO_COLOR")
     for line in lines_of(blocks, width(stderr=stderr), coloured=coloured):
         echo(line, stderr=stderr)

@@ -49,7 +49,7 @@ _OPENED: Final = (
 
 
 def _connect() -> AbstractContextManager[GitHub]:
-    """Connect to GitHub; only here is PyGithub imported, which `body` does not need."""
+    """Import PyGithub, and return a context manager that opens a client of GitHub."""
     from contribbot.github.client import connect
 
     return connect()
@@ -113,7 +113,7 @@ def gate(
 
 
 def _judged(queue: Queue, name: str, *, offline: bool = False) -> model.Gate:
-    """Judge a patch by the gate; judge the local rules even if GitHub cannot be reached."""
+    """Judge a patch by its upstream's rules; without GitHub, by the rules that need no request."""
     with contextlib.ExitStack() as stack:
         github: GitHub | GitHubError | None = None
         if not offline:
@@ -125,13 +125,13 @@ def _judged(queue: Queue, name: str, *, offline: bool = False) -> model.Gate:
 
 
 def _exit_code(gate: model.Gate) -> int:
-    """Return 1 where a rule is broken, 3 where GitHub had no answer, else 0."""
+    """Return 1 if a rule failed, 3 if GitHub gave no usable answer, else 0."""
     unknown = ExitCode.MACHINE if gate.of(model.RowState.UNKNOWN) else ExitCode.OK
     return ExitCode.NO if gate.of(model.RowState.FAILED) else unknown
 
 
 def gate_blocks(gate: model.Gate, *, everything: bool = False) -> list[Block]:
-    """Return a row for each rule, with the next step where one is needed; then the candidates."""
+    """Return the table of rules, the possible duplicates, and the numbers of rules by state."""
     most = len(gate.candidates) if everything else _SHOWN
     blocks: list[Block] = [rule_table(gate.rows)]
     if gate.candidates:
@@ -146,7 +146,7 @@ def gate_blocks(gate: model.Gate, *, everything: bool = False) -> list[Block]:
 
 
 def rule_table(rules: Sequence[model.Row], indent: int = 0) -> Table:
-    """Return a table of rules; under a rule that did not pass, the next step."""
+    """Return a table of rules, states and observations, with the next step unless a rule passed."""
     rows: list[tuple[str, ...]] = []
     for row in rules:
         rows.append((row.rule, StateText(row.state), row.seen))
@@ -162,7 +162,7 @@ def counts(gate: model.Gate) -> str:
 
 
 def candidate_lines(candidate: model.Candidate) -> Iterator[str]:
-    """Yield the lines of a pull request that may be the same work."""
+    """Yield lines on a possible duplicate: title, state, author, likeness to the patch."""
     title = shortened(candidate.title, _TITLE)
     yield f"  {candidate.reference} ({candidate.state}, {candidate.author}): {title}"
     common = (
@@ -196,7 +196,7 @@ def linked_lines(queue: Queue, wish: Wish) -> list[str]:
 
 
 def _refuse_programs() -> None:
-    """Refuse to attest where standard input or output is no terminal."""
+    """Raise UsageError if standard input or standard output is no terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "attest: standard input and output are no terminal, and nobody can read here",
@@ -231,7 +231,7 @@ def attest(patch: str = cli.PATCH) -> cli.Reply | None:
 
 
 def patch_lines(patch: Patch) -> Iterator[str]:
-    """Yield every line of a patch's files."""
+    """Yield every line of a patch's files, with unprintable characters escaped."""
     for file in patch.files:
         yield from _heading(file.name)
         text = file.content.decode("utf-8", "backslashreplace")
@@ -239,7 +239,7 @@ def patch_lines(patch: Patch) -> Iterator[str]:
 
 
 def shown_lines(shown: Shown) -> Iterator[str]:
-    """Yield every line of the diff, the body and the gate."""
+    """Yield every line of the diff, of the pull request's text and of the gate's table."""
     yield from patch_lines(shown.patch)
     yield from _heading(f"the pull request to {shown.gate.repository}")
     yield from (f"title: {visible(shown.body.title)}", "")
@@ -272,13 +272,13 @@ def _asker(total: int) -> Callable[[model.Question], str | None]:
 
 
 def _print(lines: Sequence[str]) -> None:
-    """Print lines to the terminal, whatever characters the lines hold."""
+    """Print lines to the terminal, with escapes for characters that UTF-8 cannot encode."""
     text = "\n".join((*lines, "")).encode("utf-8", "backslashreplace")
     typer.echo(text, nl=False)
 
 
 def ask_line(prompt: str) -> str | None:
-    """Return the line typed after a question; None: the input ended. Earlier input is dropped."""
+    """Print a question and return the line typed after the question, None at the end of input."""
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
     typer.echo(prompt, nl=False)
     sys.stdout.flush()
@@ -362,7 +362,7 @@ class OpeningView(Model):
 
 
 def opened_lines(opened: opening.Opened) -> list[str]:
-    """Return the lines that tell what open-pr did for a patch."""
+    """Return lines on a run of open-pr for a patch: branch, commits, pull request and notes."""
     at = f"on {opened.upstream}@{opened.base_branch} {opened.base[:_SHORT]}"
     branch = f"{opened.fork}:{opened.branch} {opened.branch_was}"
     kind = "draft pull request" if opened.state == "draft" else "pull request"
@@ -390,7 +390,7 @@ _KINDS: Final = {
 
 
 def _preview(now: opening.Preview) -> Iterator[Block]:
-    """Yield what open-pr would send for a patch, the gate's local rules, and what is missing."""
+    """Yield the preview of `open-pr --dry-run`: pull request, commits, rules, missing parts."""
     kind = _KINDS[now.state]
     known = f"{now.pull_request} brought up to date, {kind}"
     fork = f"{now.fork}, your fork" if now.fork else "your fork"
@@ -479,7 +479,7 @@ def _followed(now: model.Followed) -> Iterator[str]:
 
 
 def _ci(ci: model.TargetCi) -> str:
-    """Return the state of a target's jobs in words."""
+    """Return a target's CI state in words, with the number of jobs and the failed jobs' names."""
     jobs = count(ci.jobs, "job")
     total = f" ({jobs})" if ci.jobs else ""
     more = f", {ci.running} running" if ci.running and ci.state != "running" else ""

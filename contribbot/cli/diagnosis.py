@@ -35,7 +35,7 @@ def doctor() -> Reply:
 
 
 def doctor_blocks(report: DoctorReport) -> list[Block]:
-    """Return the machine, its software and compilers, and what each patch lacks."""
+    """Return the report of `doctor`: machine, software, compilers, and missing things by patch."""
     compilers = [
         (each.name, [", ".join(each.targets), *filter(None, [each.reason])])
         for each in report.compilers
@@ -75,7 +75,7 @@ def _machine(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
 
 
 def _patch_row(patch: PatchStages) -> tuple[str, ...]:
-    """Return a patch's row: name, targets where all checks run, what other targets lack."""
+    """Return a table row: the patch, the targets that can run here, and what others lack."""
     lacks: dict[str, dict[str, None]] = {}
     for unit in patch.units:
         target = unit.target if unit.stage in RAN else f"{unit.stage}:{unit.target}"
@@ -87,7 +87,7 @@ def _patch_row(patch: PatchStages) -> tuple[str, ...]:
 
 
 def _steps(patches: Sequence[PatchStages]) -> list[Block]:
-    """Return each missing thing that commands can install, with the commands."""
+    """Return lines on the missing things that commands can install, with the commands."""
     steps: dict[str, dict[str, None]] = {}
     for lack in (lack for each in patches for unit in each.units for lack in unit.lacks):
         if lack.line:

@@ -106,7 +106,7 @@ def report_lines(report: EmulationReport) -> Iterator[Block]:
 def _table(
     outcomes: Sequence[str], targets: Iterable[tuple[str, Mapping[str, int], float]]
 ) -> Table:
-    """Return a row for each target: the numbers of tests by outcome, and the seconds."""
+    """Return a table with the numbers of tests by outcome, and the seconds, of each target."""
     rows = (
         (target, *(str(counts[name]) for name in outcomes), f"{seconds:.0f}")
         for target, counts, seconds in targets
@@ -115,7 +115,7 @@ def _table(
 
 
 def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, place: Path) -> Iterator[Block]:
-    """Yield a row for each target and each finding, then the changes since another sweep."""
+    """Yield a sweep's tables of targets and of findings, then the changes since another sweep."""
     sums = ((each.target, each.outcomes, each.seconds) for each in sweep.targets)
     yield _table(SWEEP_OUTCOMES, sums)
     for each in sweep.targets:
@@ -143,7 +143,7 @@ def sweep_lines(sweep: Sweep, comparison: SweepComparison | None, place: Path) -
 
 
 def _compared(found: SweepComparison) -> Iterator[str]:
-    """Yield the versions of both sweeps, and the first rows of each kind of difference."""
+    """Yield the differences of two sweeps: versions, findings, outcomes, and bits of results."""
     yield ""
     for name, (before, now) in found.versions.items():
         yield f"{name} {before or 'none'} -> {now or 'none'}"

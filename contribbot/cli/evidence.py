@@ -95,7 +95,7 @@ def _file(queue: Queue, record: Record) -> str:
 
 
 def _listed(queue: Queue, records: Sequence[Record]) -> RecordList:
-    """Return records as the JSON document has them, with the patches without a fresh record."""
+    """Return the JSON document of records, with the names of patches that have no fresh record."""
     views = tuple(
         RecordView(
             file=_file(queue, record),

@@ -46,7 +46,7 @@ class Lines:
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[Self]:
-        """Draw progress while the block runs; at its end print every outcome not printed yet."""
+        """Draw progress bars while the `with` block runs; then print the remaining outcomes."""
         try:
             with self._progress:
                 yield self
@@ -60,7 +60,7 @@ class Lines:
 
     @contextlib.contextmanager
     def working(self, name: str) -> Iterator[None]:
-        """Show a name as running work while the block runs."""
+        """Show a progress bar with a name while the `with` block runs."""
         task = self._progress.add_task(name, total=None)
         try:
             yield
@@ -68,13 +68,13 @@ class Lines:
             self._progress.remove_task(task)
 
     def started(self, patch: str, stage: str, target: str, label: str) -> None:
-        """Show a patch's check on a target as running."""
+        """Show a progress bar for a patch's check on a target."""
         name = _name(patch, stage, target, label)
         with self._lock:
             self._tasks[patch, stage, label, target] = self._progress.add_task(name, total=None)
 
     def step(self, patch: str, target: str, label: str, runs: str) -> None:
-        """Show on which trees a check runs, after the name of the running check."""
+        """Add the trees on which a running check runs to the check's progress bar."""
         with self._lock:
             for (owner, stage, *unit), task in self._tasks.items():
                 if (owner, unit) == (patch, [label, target]):
@@ -82,7 +82,7 @@ class Lines:
                     self._progress.update(task, description=f"{name}: {runs}")
 
     def ended(self, patch: str, result: StageResult) -> None:
-        """Keep an outcome until the patch is finished; in a pipe, also print a line at once."""
+        """Store an outcome, and remove its progress bar; without a terminal, print a line."""
         with self._lock:
             self._results.setdefault(patch, []).append(result)
             task = self._tasks.pop((patch, *result.unit), None)
@@ -95,7 +95,7 @@ class Lines:
                 echo(f"{name}: {state}", stderr=True)
 
     def finished(self, patch: str) -> None:
-        """Print a patch's outcomes as soon as all patches before this patch are finished."""
+        """Mark a patch as finished; print outcomes in order up to the first unfinished patch."""
         with self._lock:
             self._finished.add(patch)
             self._progress.advance(self._patches)
@@ -134,17 +134,17 @@ class Download:
         self._task: progress.TaskID | None = None
 
     def start(self, label: str, total: int | None) -> None:
-        """Show the bar; `total`: the number of bytes to download, None if not known."""
+        """Show the progress bar; `total`: the number of bytes to download, None if not known."""
         self._task = self._progress.add_task(label, total=total)
 
     def advance(self, count: int) -> None:
-        """Advance the bar by a number of downloaded bytes."""
+        """Advance the progress bar by a number of downloaded bytes."""
         check_stopping()
         if self._task is not None:
             self._progress.advance(self._task, count)
 
     def done(self) -> None:
-        """Remove the bar: the download has ended, well or not."""
+        """Remove the progress bar of a download that has succeeded or failed."""
         if self._task is not None:
             self._progress.remove_task(self._task)
             self._task = None

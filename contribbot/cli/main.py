@@ -111,7 +111,7 @@ def _help(argument: TyperArgument) -> str:
 
 
 def command_of(path: str, shared: Sequence[Parameter] = ()) -> Command:
-    """Import a command, or make a group, by full name, with the options of all commands."""
+    """Return the command or group with a full name, with the shared options added."""
     place, text = COMMANDS[path]
     name = path.rpartition(" ")[2]
     if not place:
@@ -145,7 +145,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
-        """Return the command of a name; for a dropped command, refuse with its replacement."""
+        """Return the command of a name; raise UsageError, with a hint, for a dropped command."""
         path = self._prefix + args[0]
         if advice := FORMER.get(path):
             raise exceptions.UsageError(f"contribbot {path} is gone: {advice}", ctx)

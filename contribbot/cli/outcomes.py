@@ -1,4 +1,4 @@
-"""Words for outcomes of stages: verdicts, patches, benches, listings, numerics, conflicts."""
+"""Lines and tables on outcomes: verdicts, stages, bench cases, kernels, numerics, conflicts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ORDER: Final = [stage.name for together in STAGES for stage in together]
 
 
 def outcome_blocks(patch: str, results: Iterable[StageResult]) -> list[Block]:
-    """Return a row for each stage, target and outcome, equal rows once; then all details."""
+    """Return a table of outcomes by stage and target, equal outcomes in one row; then details."""
     ordered = sorted(
         # Leave out stages that are not of the pipeline, which other commands run.
         (result for result in results if result.stage in _ORDER),
@@ -63,7 +63,7 @@ def outcome_blocks(patch: str, results: Iterable[StageResult]) -> list[Block]:
 
 
 def _row(rows: Sequence[StageResult]) -> tuple[str, ...]:
-    """Return one row for the outcomes of a stage with equal sentences."""
+    """Return the table row of a stage's equal outcomes: targets, outcome, time and reason."""
     first = rows[0]
     targets = [*dict.fromkeys(row.target for row in rows)]
     labels = ", ".join(filter(None, dict.fromkeys(row.label for row in rows)))
@@ -136,7 +136,7 @@ _SHOWN: Final = {
 
 
 def listing_blocks(result: StageResult) -> list[Block]:
-    """Return how the kernels of a compile changed from base to patched tree, worst first."""
+    """Return a table of kernels whose machine code changed from base to patched tree."""
     details = result.details
     if not isinstance(details, record.CompileDetails) or not details.table.rows:
         return []
@@ -168,7 +168,7 @@ def _kind(row: record.ListingRow) -> str:
 
 
 def _title(row: record.ListingRow) -> str:
-    """Return a kernel's name, cut in the middle, and the number of kernels with equal numbers."""
+    """Return a kernel's shortened name, and the number of kernels in the table row."""
     name = row.title.replace("(anonymous namespace)::", "").replace("c10::", "")
     if len(name) > _NAME:
         # Keep the end, where template arguments tell instantiations apart.
@@ -178,7 +178,7 @@ def _title(row: record.ListingRow) -> str:
 
 
 def _cell(row: record.ListingRow, column: str) -> str:
-    """Return a number of a kernel before and after; `?`: the compiler does not tell the number."""
+    """Return a kernel's number on base and patched tree; `?`: the compiler reports no number."""
     counts: list[int | None] = [getattr(each, column) for each in (row.base, row.patched) if each]
     texts = dict.fromkeys("?" if count is None else f"{count:,}" for count in counts)
     return " -> ".join(texts)
@@ -188,7 +188,7 @@ _MOST: Final = 3
 
 
 def worst_blocks(numerics: record.NumericsRecord) -> list[Block]:
-    """Return the worst results of the base and of the patched tree."""
+    """Return lines on the largest errors of numerics, on the patched tree and on the base."""
     blocks: list[Block] = []
     sides = (("patched tree", numerics.cells.patched), ("base", numerics.cells.base))
     for title, cells in sides:
@@ -218,7 +218,7 @@ def _numerics_row(cell: record.CellRecord, output: record.OutputRecord) -> str:
 
 
 def detail_blocks(result: StageResult) -> list[Block]:
-    """Return the details of an outcome: conflicts, bench cases, worst numbers or listings."""
+    """Return lines on an outcome's details: conflicts, bench cases, largest errors or kernels."""
     match result.details:
         case record.ApplyDetails(conflicts=conflicts):
             return [*render.conflict_blocks(each for each in conflicts if each.hunk)]

@@ -121,7 +121,7 @@ _LOSSES: Final = {
 
 
 def edit_lines(tree: EditedTree) -> list[Block]:
-    """Return the place of a work tree with the next steps, or the work that would be lost."""
+    """Return lines on a patch's work tree: path, commits and next commands, or unsaved changes."""
     name, path = tree.patch, tree.path or ""
     if tree.state == "removed":
         return [f"{name}: the work tree is removed"]
@@ -152,7 +152,7 @@ def edit_lines(tree: EditedTree) -> list[Block]:
 
 
 def refusal_lines(done: Refreshed, last: str) -> list[Block]:
-    """Return the objections to a refresh, and the patches that the refresh would break."""
+    """Return lines on why a refresh is refused, and on patches that the refresh would break."""
     name = done.patch
     return [
         *(f"{name}: {_OBJECTIONS[each.code].format(name, each.subject)}" for each in done.refused),
@@ -162,7 +162,7 @@ def refusal_lines(done: Refreshed, last: str) -> list[Block]:
 
 
 def refresh_lines(done: Refreshed) -> list[Block]:
-    """Return the lines that tell what `refresh` saved, refused or left out."""
+    """Return lines on the changes that `refresh` saved, refused to save, or left out."""
     name = done.patch
     left_out = "is in no commit; to save it: git add, git commit"
     lines: list[Block] = [f"{name}: {path} {left_out}" for path in done.left_out]

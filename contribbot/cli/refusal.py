@@ -27,7 +27,7 @@ from contribbot.former import OPTIONS
 
 @dataclass
 class Settings:
-    """The options of every command."""
+    """The values of the options that all commands share."""
 
     queue: Path | None = None
     debug: bool = False
@@ -37,7 +37,7 @@ class Settings:
 
 
 def current_settings() -> Settings:
-    """Return the settings of this call, from options before and after the command's name."""
+    """Return the values of the shared options, given before or after the command's name."""
     root = get_current_context().find_root()
     root.obj = root.obj or Settings()
     settings: Settings = root.obj
@@ -45,7 +45,7 @@ def current_settings() -> Settings:
 
 
 def echo(text: str | bytes, *, stderr: bool = False) -> None:
-    """Print a line; once the reader of the output is gone, print nothing more."""
+    """Print a line; after a broken pipe, print nothing more."""
     try:
         typer.echo(text, err=stderr)
     except BrokenPipeError:
@@ -74,7 +74,7 @@ def explain(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
 
 
 def explain_usage(message: str, name: str, elsewhere: str = "") -> int:
-    """Print a fault of the command line in one line, worded as contribbot's own errors."""
+    """Print an error of the command line's parser as contribbot's error; return the exit code."""
     text = re.sub(r"\. (Did you mean .*\?)$", r" (\1)", message).removesuffix(".")
     text = re.sub(r"Possible options: (--[\w-]+)[^)]*", r"did you mean \1?", text)
     text = text[:1].lower() + plain_words(text[1:].replace("(Did", "(did"))
@@ -90,7 +90,7 @@ def explain_usage(message: str, name: str, elsewhere: str = "") -> int:
 
 
 def _from_other(error: BaseException) -> ContribbotError:
-    """Return our error for an error of the operating system, or for an unforeseen one."""
+    """Return a ContribbotError for an OSError or an unexpected exception."""
     if not isinstance(error, OSError):
         return MachineError(
             f"internal error: {type(error).__name__}: {error}",

@@ -1,4 +1,4 @@
-"""The one renderer: sentences, tables, pairs and code, for a terminal and for a pipe."""
+"""Render sentences, tables, pairs and code as lines for a terminal or for a pipe."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Code(str):
 
 
 class StateText(str):
-    """A line or cell whose first word of `STYLES` has a colour on a terminal."""
+    """Text in which the first word that is a key of `STYLES` has a colour on a terminal."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ Block: TypeAlias = str | Table
 
 
 def pairs(rows: Iterable[tuple[str, Iterable[str]]], indent: int = _GAP) -> Table:
-    """Return a table of titles and texts, each title only beside its first text."""
+    """Return a table of two columns: each title once, beside the first of the title's texts."""
     listed: list[tuple[str, str]] = []
     for title, texts in rows:
         listed += [(title if not at else "", text) for at, text in enumerate(texts)]
@@ -89,7 +89,7 @@ def clean(text: str) -> str:
 
 
 def is_watched(*, stderr: bool = False) -> bool:
-    """Tell whether a person reads the output: on a terminal, and not in CI."""
+    """Return whether a stream is a terminal outside CI."""
     return (sys.stderr if stderr else sys.stdout).isatty() and not os.environ.get("CI")
 
 
@@ -173,7 +173,7 @@ def _drawn(block: Table, columns: int, coloured: bool) -> Iterator[str]:
 
 
 def near(path: Path) -> str:
-    """Return a path relative to the current folder, where that is shorter."""
+    """Return a path, relative to the current folder if the relative path is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
 
 
@@ -186,7 +186,7 @@ _KINDS: Final = {"emulated": "emulated", "compile": "compiled", "build": "built"
 
 
 def summary_of(targets: Iterable[str]) -> str:
-    """Return targets in few words, such as `cpu, cuda, 5 emulated`."""
+    """Return a short list of targets, such as `cpu, cuda, 5 emulated`."""
     groups: dict[str, list[str]] = {}
     for target in sorted(targets, key=target_order):
         kind, _, name = target.rpartition(":")
@@ -199,7 +199,7 @@ def summary_of(targets: Iterable[str]) -> str:
 
 
 def conflict_blocks(sides: Iterable[ConflictSide], base: str = "the pin") -> Iterator[Block]:
-    """Yield the three sides of each hunk in conflict; `>`: a line that the other side lacks."""
+    """Yield the expected, found and wanted lines of each conflict; `>`: a line that differs."""
     for side in sides:
         yield side.headline
         for title, rows, other in (

@@ -130,7 +130,7 @@ _ORDER: Final = (
 
 
 def closing(collected: Collected) -> str:
-    """Return the last line of a collection: the run, the cells by state, and how the run ended."""
+    """Return a sentence on a collected run: numbers of patches on targets by state, and result."""
     counted = Counter(cell.state for cell in collected.cells)
     states = ", ".join(f"{counted[state]} {state}" for state in _ORDER[::-1] if counted[state])
     end = "not all passed"
@@ -142,7 +142,7 @@ def closing(collected: Collected) -> str:
 
 
 def _rows(jobs: Iterable[CiJob]) -> str:
-    """Return jobs as rows for `include` of a matrix of Actions: JSON on one line."""
+    """Return jobs as JSON on one line, for the key `include` of a matrix of GitHub Actions."""
     rows = [
         {
             "id": job.id,
@@ -160,7 +160,7 @@ def _rows(jobs: Iterable[CiJob]) -> str:
 
 
 def matrix_lines(plan: Plan) -> list[Block]:
-    """Return lines on a plan's jobs, its open cells and its fresh cells."""
+    """Return lines on planned jobs, on targets without a runner, and on fresh records."""
     jobs = [
         (job.id, f"{count(len(job.cells), 'cell')} on {job.runners}: {first_of(job.patches)}")
         for job in plan.jobs

@@ -66,7 +66,7 @@ def status(
 
 
 def _upstreams(queue: Queue, names: Sequence[str], tag: str, upstream: str | None) -> list[str]:
-    """Return the upstreams whose release to look at; a tag belongs to one upstream."""
+    """Return the upstreams to look at; raise UsageError if a tag fits several upstreams."""
     theirs = list(dict.fromkeys(queue.specs[name].upstream for name in names))
     if upstream and upstream not in theirs:
         raise UsageError(
@@ -110,7 +110,7 @@ def _status_row(patch: PatchStatus) -> tuple[str, ...]:
 
 
 def _notes(patch: PatchStatus) -> Iterator[str]:
-    """Yield the notes of a patch below its row: conflicts, need, supersession, expiry."""
+    """Yield notes on a patch: conflicts, whether still needed, supersession, expiry."""
     notable = patch.text not in {Text.CLEAN, Text.UPSTREAM, Text.UNKNOWN}
     yield from [patch.text_why] if notable and patch.text_why else ()
     if patch.behaviour is not None:
@@ -169,7 +169,7 @@ def show(patch: str = cli.PATCH) -> cli.Reply:
 
 
 def _proofs(spec: PatchSpec) -> dict[str, list[str]]:
-    """Return by title the entries of patch.toml that prove a patch, a line each."""
+    """Return a line on each check that patch.toml states, by the title of the kind of check."""
     runs, numerics = (
         [f"{run.name}: {run.expect}, needs {', '.join(run.requires)}" for run in stated]
         for stated in (spec.checks, spec.numerics)
@@ -223,7 +223,7 @@ class ListedPatch(Model):
 
     @property
     def words(self) -> str:
-        """Why the patch is not to be proposed or proved, or else its verdict and targets."""
+        """The reason not to propose or prove the patch, else the verdict and the proved targets."""
         where = summary_of(self.targets)
         known = (
             "turned down" if self.turned_down else "",
@@ -273,7 +273,7 @@ _VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
 
 
 def _listed(queue: Queue, name: str) -> ListedPatch:
-    """Return a patch as listed, with the verdict and the proved targets of its fresh records."""
+    """Return a patch for `queue list`, with the verdict and proved targets of fresh records."""
     spec = queue.specs[name]
     row = ListedPatch(
         patch=name,

@@ -144,7 +144,7 @@ class RunView(Model):
 
     @classmethod
     def of(cls, ran: TreeRun) -> RunView:
-        """Return the view of a check's run on one tree."""
+        """Return the JSON model of a check's run on one tree."""
         run, reason = ran.run, ran.check.reason
         groups: dict[str, list[FailedTest]] = {}
         for failure in run.failed:
@@ -181,7 +181,7 @@ _MOST: Final = 5  # the most messages to show of one run
 
 
 def _lines(ran: TreeRun, run: RunView) -> Iterator[str]:
-    """Yield lines: a check's test counts, the expected outcome and the stated reason."""
+    """Yield lines on a check's run: test counts, whether as expected, failure messages."""
     title = f"{run.check} on the {ran.side}"
     if run.not_run:
         yield f"{title}: not run: {run.not_run}"
