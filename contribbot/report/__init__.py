@@ -83,7 +83,7 @@ class Report(Model):
 
 
 class Survey(NamedTuple):
-    """The content of the pages: stories of patches, other records, and the report."""
+    """The content of all pages: of each patch, of records without a patch, and of the report."""
 
     stories: list[PatchStory]
     others: list[RecordRow]  # records of no patch of the queue
@@ -114,7 +114,7 @@ def make_report(queue: Queue, folder: Path) -> Report:
 
 
 def survey_of(queue: Queue, folder: str = "") -> Survey:
-    """Return the content of the report, from the queue and its judged records."""
+    """Return the content of all pages, from the queue and its judged evidence records."""
     records = read_records(queue, queue.evidence)
     others = [each for each in records if each.path.parent.name not in queue.specs]
     patches = [queue.patch(name) for name in queue.own]
@@ -138,7 +138,7 @@ def _page(story: PatchStory) -> str:
 
 
 def _rendered(survey: Survey) -> dict[str, bytes]:
-    """Return the content of every file of the report, by path; nothing is written yet."""
+    """Return the content of every file of the report, by path, without writing a file."""
     environment = page_environment()
     told = sorted(survey.stories, key=lambda story: story.urgency)
     ran = (entry for story in told for stage in ON_HARDWARE for entry in story.of(stage))
@@ -162,7 +162,7 @@ def _rendered(survey: Survey) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def _needed() -> Iterator[None]:
-    """Turn a failed import into an error with the command that installs the package."""
+    """Raise MachineError, with the command that installs the package, for a failed import."""
     try:
         yield
     except ImportError as error:
@@ -222,7 +222,7 @@ def sweep_page(sweep: Sweep, comparison: SweepComparison | None) -> bytes:
 
 
 def intervals(key: str, cases: Sequence[MeasuredCase], at_least: float) -> str:
-    """Return an SVG of each case's speed and interval, and the claim; `key` begins its ids."""
+    """Return an SVG of cases' speeds and intervals, and of the claim; ids begin with `key`."""
     with _needed():
         import matplotlib as mpl  # noqa: PLC0415  start-up
         from matplotlib.figure import Figure  # noqa: PLC0415  the same
@@ -248,7 +248,7 @@ def intervals(key: str, cases: Sequence[MeasuredCase], at_least: float) -> str:
 
 
 def _draw(axes: Axes, row: int, case: MeasuredCase, *, named: bool) -> None:
-    """Draw a case's interval, with the name above the row, so that the picture can be narrow."""
+    """Draw a case's median and interval in a row; with `named`, also the case's name above."""
     ratio = case.ratio
     axes.plot([ratio.low, ratio.high], [row, row], color=_PATCHED, linewidth=2.5)
     axes.plot([ratio.median], [row], "o", color=_PATCHED, markersize=6 if named else 3)

@@ -1,4 +1,4 @@
-"""The content of a patch's page: records, outcomes of checks, and a cell for each target."""
+"""The content of a patch's page: records, outcomes of checks, and results on each target."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OTHERS: Final = {"cpu": ("CPU", "a processor"), "cuda": ("CUDA", "NVIDIA, not A
 
 
 class Mark(enum.StrEnum):
-    """The combined result of a patch's entries on one target."""
+    """The combined result of checks, builds or other entries of a patch.toml."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -54,7 +54,7 @@ class Mark(enum.StrEnum):
 
 
 class CellLine(Model):
-    """The combined result of a stage on a target, or of a column of the first page."""
+    """The combined result of a stage on a target, or of a column of the report's first page."""
 
     title: str
     mark: Mark
@@ -66,7 +66,7 @@ class CellLine(Model):
 
 
 class TargetCell(Model):
-    """The cell of a patch and a target in the report's table."""
+    """The results of a patch on a target, by stage: a cell of the report's table."""
 
     target: str
     title: str
@@ -93,14 +93,14 @@ _DECIDES: Final = {
 
 
 def place_of(stage: str, target: str) -> str:
-    """Return the first page's column for a stage on a target; empty for the target `any`."""
+    """Return the title of the first page's column for a stage on a target; empty for `any`."""
     if target == "any" or is_emulated(target):
         return "" if target == "any" else "emulated"
     return "compiled" if stage in {"compile", "build"} else _OTHERS.get(target, ("AMD",))[0]
 
 
 def places_of(cells: Iterable[TargetCell]) -> tuple[CellLine, ...]:
-    """Return a line for each column; with any AMD target, the column AMD counts as asked for."""
+    """Return the combined result of each column of the report's first page."""
     found: dict[str, list[tuple[str, CellLine]]] = {title: [] for title in PLACES}
     for target, line in ((cell.target, line) for cell in cells for line in cell.lines):
         if line.stated:
@@ -123,13 +123,13 @@ def places_of(cells: Iterable[TargetCell]) -> tuple[CellLine, ...]:
 
 
 def columns_of(patches: Iterable[Patch]) -> list[TargetCell]:
-    """Return an empty cell for each target that some patch states, and for `cpu`."""
+    """Return a column without results for each target that a patch.toml names, and for `cpu`."""
     stated = {"cpu", *(target for patch in patches for _, _, target in patch.spec.units)}
     return [column(target) for target in sorted(stated, key=evidence.target_order)]
 
 
 def column(target: str) -> TargetCell:
-    """Return the heading of a target's column: a cell with title and kind, without results."""
+    """Return a target's column with title and kind, without results."""
     how, _, name = target.rpartition(":")
     title, kind = _OTHERS.get(name, (name, "AMD"))
     if how:
@@ -148,7 +148,7 @@ def cell_of(
     stale: Iterable[Source],
     refuted: Iterable[Refutation] = (),
 ) -> TargetCell:
-    """Return a patch's cell of a column, from the patch's records and valid refutations."""
+    """Return a patch's results on a column's target, from records and valid refutations."""
     entries: dict[str, list[_Entry]] = {
         "emulate" if is_emulated(empty.target) else RUN: []  # shown even without an entry
     }
@@ -179,7 +179,7 @@ def cell_of(
 def _line(
     stage: str, entries: Sequence[list[StageResult]], before: Iterable[StageResult], *, failed: bool
 ) -> CellLine:
-    """Return the line that sums up entries, by their outcomes in fresh, then in stale records."""
+    """Return a stage's combined result from outcomes in fresh records, else in stale records."""
     outcomes = [{result.outcome for result in now} for now in entries]
     passed = sum(Outcome.PASSED in each and Outcome.FAILED not in each for each in outcomes)
     done, undone = _WORDS.get(stage, (f"{stage} passed", f"{stage} not run"))
@@ -228,7 +228,7 @@ class PatchSummary(Model):
 
 @dataclass(frozen=True)
 class UnitResult:
-    """The outcome of an entry on a target, with the labels of the fresh records that agree."""
+    """The outcome of a check or other stage on a target, and labels of the records that agree."""
 
     result: StageResult
     source: Source
@@ -236,7 +236,7 @@ class UnitResult:
 
     @property
     def name(self) -> str:
-        """The name of the entry; for a stage without entries, the name of the stage."""
+        """The name that patch.toml gives the check; for a stage without names, the stage's name."""
         return self.result.label or self.result.stage
 
     @property
@@ -257,7 +257,7 @@ class UnitResult:
 
 
 class RecordRow(NamedTuple):
-    """A record in a list of records; a readable record has a source, which has a label."""
+    """An evidence record in a list; `source`: its label and details, None if unreadable."""
 
     file: str
     record: Record
@@ -271,7 +271,7 @@ class RecordRow(NamedTuple):
 
 @dataclass(frozen=True)
 class PatchStory:
-    """All that the page of a patch shows."""
+    """The content of a patch's page."""
 
     patch: Patch
     below: tuple[Patch, ...]
@@ -293,22 +293,22 @@ class PatchStory:
 
     @property
     def stated(self) -> list[TargetCell]:
-        """The cells of the targets for which the patch states an entry."""
+        """The results on each target that an entry of patch.toml names."""
         return [cell for cell in self.row.cells if any(line.stated for line in cell.lines)]
 
     def among(self, title: str) -> list[UnitResult]:
-        """Return the entries of a column of the first page; an empty title: of no column."""
+        """Return the outcomes in the first page's column of a title; empty title: in no column."""
         rows = ((entry, entry.result) for entry in self.entries)
         return [entry for entry, row in rows if place_of(row.stage, row.target) == title]
 
     def of(self, stage: str) -> list[UnitResult]:
-        """Return the entries of a stage that passed, failed or were too noisy."""
+        """Return the outcomes of a stage that are passed, failed or too noisy."""
         own = ((entry, entry.result) for entry in self.entries if entry.result.stage == stage)
         return [each for each, row in own if row.outcome in evidence.SEEN or judge.too_noisy(row)]
 
     @property
     def proofs(self) -> list[list[UnitResult]]:
-        """Checks that fail only on the base, grouped by equal results on several targets."""
+        """The checks that fail only on the base, grouped by equal results on several targets."""
         groups: dict[tuple[object, ...], list[UnitResult]] = {}
         for entry in self.entries:
             if judge.went_red_to_green(entry.result) and entry.failures:
@@ -319,7 +319,7 @@ class PatchStory:
 
     @property
     def changes(self) -> Iterator[tuple[PatchedFile, str, str, bool]]:
-        """Yield each file's diff, new and old path, and whether line numbers are the release's."""
+        """Yield each diff, new and old path, and whether line numbers hold in the release."""
         moved = {path for low in self.below for path in low.paths}
         for file in self.patch.files:
             parts = [
@@ -335,7 +335,7 @@ class PatchStory:
 def patch_story(
     queue: Queue, patch: Patch, columns: Sequence[TargetCell], records: Sequence[Record]
 ) -> PatchStory:
-    """Return all that a patch's page shows, from the patch's records and journal."""
+    """Return the content of a patch's page, from the patch's records and journal."""
     rows, states = rows_of(queue, records), {record.state for record in records}
     fresh, stale = (
         [row.source for row in rows if row.source and row.record.state is state]
@@ -393,7 +393,7 @@ def patch_story(
 
 
 def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
-    """Return the records as numbered rows of a list."""
+    """Return records for a list, labelled R1, R2 and so on."""
     rows: list[RecordRow] = []
     for number, record in enumerate(records, start=1):
         name, details = record.path.relative_to(queue.folder).as_posix(), record.details
@@ -404,7 +404,7 @@ def rows_of(queue: Queue, records: Iterable[Record]) -> list[RecordRow]:
 
 
 def entries_of(patch: Patch, sources: Iterable[Source]) -> list[UnitResult]:
-    """Return each entry once, with the outcome that comes first in the order of outcomes."""
+    """Return one outcome for each check and target: failed before passed, passed before not run."""
     order = {unit: place for place, unit in enumerate(units_of(patch))}
 
     def rank(result: StageResult) -> tuple[int, bool]:
