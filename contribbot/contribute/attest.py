@@ -48,7 +48,7 @@ def attestation_file(queue: Queue, name: str) -> Path:
 
 
 def read(queue: Queue, name: str) -> Attestation:
-    """Return the attestation of a patch, valid or void."""
+    """Return a patch's attestation, even a void one; raise AttestationError if unreadable."""
     path, again = attestation_file(queue, name), f"contribbot attest {name}"
     try:
         return Attestation.model_validate_json(path.read_bytes())
@@ -63,7 +63,7 @@ def read(queue: Queue, name: str) -> Attestation:
 
 
 def _digest(queue: Queue, body: Body, attestation: Attestation) -> str:
-    """Return the digest over an attestation, its text and patch, lower patches and questions."""
+    """Return the digest of an attestation, with the text, patch, dependencies and questions."""
     patch = queue.patch(body.patch)
     made = attestation.model_dump(mode="json", exclude={"digest"})
     stated = (patch.name, patch.upstream.repository, patch.digest, patch.checks_digest)
@@ -74,7 +74,7 @@ def _digest(queue: Queue, body: Body, attestation: Attestation) -> str:
 
 
 def require(queue: Queue, body: Body, *, now: datetime | None = None) -> Attestation:
-    """Return the patch's attestation; refuse if it is missing, too old, or for another text."""
+    """Return the valid attestation of a text; raise AttestationError if missing, old or void."""
     attestation, moment = read(queue, body.patch), now or datetime.now(UTC)
     hint = f"contribbot attest {body.patch}"
     if attestation.digest != _digest(queue, body, attestation):
@@ -100,7 +100,7 @@ class Shown:
 def introduce(
     queue: Queue, name: str, person: Attester, ask: Callable[[Question], str | None]
 ) -> Queue:
-    """Check that patch.toml names this person; if it names nobody, ask, and add the person."""
+    """Add a person to a patch.toml that names nobody; raise AttestationError for another person."""
     known = queue.patch(name).spec.contribution.person
     if known is not None:
         if (known.name, known.email) != (person.name, person.email):
@@ -128,7 +128,7 @@ def introduce(
 
 
 def prepare(queue: Queue, name: str, gate: Gate) -> Shown:
-    """Return the text, patch and gate to show a person; refuse while the gate blocks."""
+    """Return the text, patch and gate to show; raise AttestationError if a rule blocks."""
     if gate.blocking or gate.looked is None or gate.body is None:
         names = ", ".join(f"{row.rule} ({row.state})" for row in gate.blocking)
         why = f"there is nothing to attest yet: {names or 'GitHub was not asked'}"
@@ -140,7 +140,7 @@ def prepare(queue: Queue, name: str, gate: Gate) -> Shown:
 
 
 def questions_of(rules: Rules, gate: Gate) -> tuple[Question, ...]:
-    """Return the questions to the person: the upstream's, then ours."""
+    """Return the upstream's questions to the person, then contribbot's own questions."""
     theirs = {question.name for question in rules.questions}
     ours = (
         Question(name=name, text=text)
@@ -153,7 +153,7 @@ def questions_of(rules: Rules, gate: Gate) -> tuple[Question, ...]:
 def ask_all(
     questions: Sequence[Question], ask: Callable[[Question], str | None]
 ) -> tuple[Answer, ...]:
-    """Return the answers to all questions; refuse an answer that does not fit its question."""
+    """Return the answers to all questions; raise AttestationError for an unfit answer."""
     answers: list[Answer] = []
     for question in questions:
         typed = ask(question)
@@ -172,7 +172,7 @@ def ask_all(
 
 
 def conclude(queue: Queue, shown: Shown, answers: Sequence[Answer], person: Attester) -> Path:
-    """Write the attestation of the shown text and patch; refuse where either has changed since."""
+    """Write the attestation; raise AttestationError if the text or patch is not as shown."""
     name, fresh = shown.patch.name, load_queue(queue.folder)
     moment = datetime.now(UTC).replace(microsecond=0)
     made = Attestation(

@@ -61,7 +61,7 @@ _UNCOUNTED: Final = re.compile(r"\s*(?:\||#|- \[[ x]\]|  )|- Select one|- CI wai
 
 
 def make_body(queue: Queue, name: str) -> Body:
-    """Make the text of a patch's pull request."""
+    """Return the title and text of a patch's pull request, filled from fresh evidence."""
     evidence = gather(queue, name)
     patch = evidence.patch
     rules = rules_of(queue, patch.spec.upstream)
@@ -100,7 +100,7 @@ def make_body(queue: Queue, name: str) -> Body:
 
 
 def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
-    """Return the last 24 hours' search for duplicates, if none was found and the text names it."""
+    """Return the last 24 hours' search without duplicates, if the upstream's text tells of it."""
     if not rules.body.duplicates or patch.spec.contribution.different:
         return None
     look = duplicates.remembered(queue, patch.name, datetime.now(UTC), within=GITHUB_HOLDS)
@@ -108,7 +108,7 @@ def _searched(queue: Queue, patch: Patch, rules: Rules) -> Look | None:
 
 
 def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) -> tuple[str, str]:
-    """Return the filled template and its overview; refuse a text that is too long for GitHub."""
+    """Return the pull request's text and its summary; raise QueueError for a too long text."""
     patch, environment = evidence.patch, template_environment(queue.folder / "templates")
     spec, contribution = patch.spec, patch.spec.contribution
     tests = test_files(patch, rules)
@@ -163,7 +163,7 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
 def _fill(
     environment: SandboxedEnvironment, text: str, place: Path, names: dict[str, object]
 ) -> str:
-    """Return a template filled in the sandbox; refuse a template that cannot be filled."""
+    """Return a template's text with the names filled in; raise QueueError for a faulty template."""
     from jinja2 import TemplateError  # noqa: PLC0415  start-up time
 
     try:
@@ -177,7 +177,7 @@ def _fill(
 
 @functools.cache
 def template_environment(own: Path) -> SandboxedEnvironment:
-    """Return a sandbox for contribbot's templates and those in a folder of the queue."""
+    """Return a Jinja sandbox for the templates of contribbot and of a folder in the queue."""
     # A stranger may have written a queue's templates. Compiling templates is the slowest part of a
     # text: many patches share an environment.
     from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415  start-up time
@@ -206,7 +206,7 @@ def template_environment(own: Path) -> SandboxedEnvironment:
 
 
 def _refuse_typed(where: Path, contribution: Contribution) -> None:
-    """Refuse numbers typed by hand in `summary` and `claims`, and a too long `reproducer`."""
+    """Raise QueueError for typed numbers in `summary` or `claims`, or a too long `reproducer`."""
     for key, texts in (("summary", [contribution.summary]), ("claims", contribution.claims)):
         for text in texts:
             if typed := _TYPED.search(re.sub(r"\{[%{#].*?[#%}]\}", "", text, flags=re.DOTALL)):
@@ -219,14 +219,14 @@ def _refuse_typed(where: Path, contribution: Contribution) -> None:
 
 
 def visible_words(text: str) -> int:
-    """Count the words outside folds, tables, code, headings and checklists."""
+    """Return the number of words outside `<details>`, tables, code, headings and checklists."""
     shown = re.sub(r"<details>.*?</details>|^(```).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE)
     rows = (row for row in shown.splitlines() if not _UNCOUNTED.match(row))
     return sum(len(row.split()) for row in rows)
 
 
 def changed_lines(patch: Patch, rules: Rules) -> int:
-    """Count the lines that a patch adds and removes outside tests."""
+    """Return the number of lines that a patch adds or removes outside tests."""
     parts = (part for file in patch.files for part in parse(file.name, file.content))
     changed = (part for part in parts if not path_of(part).startswith(test_folders(patch, rules)))
     return sum(part.added + part.removed for part in changed)
@@ -243,7 +243,7 @@ def ai_used(contribution: Contribution) -> bool:
 
 
 def _commands(contribution: Contribution, files: list[str]) -> list[str]:
-    """Return arguments of pytest: tests that `tests` names, and test files without such a test."""
+    """Return pytest arguments: the tests that patch.toml names, and the other Python files."""
     named = dict.fromkeys(contribution.tests.values())
     covered = {test.partition("::")[0] for test in named}
     others = [path for path in files if path.endswith(".py") and path not in covered]
@@ -305,7 +305,7 @@ class Template:
 
     @cached_property
     def text(self) -> str:
-        """The template's source."""
+        """The Jinja source of the template."""
         try:
             return self.path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -323,7 +323,7 @@ def template_of(queue: Queue, rules: Rules) -> Template:
 
 
 def compare_with_live(template: Template, live: str) -> tuple[str, ...]:
-    """Return how the live template's headings and checklist differ from ours, a line each."""
+    """Return lines on differences of headings and checklist between stored and live template."""
     ours, theirs = outline(template.text), outline(live)
     kept = [item for item in ours if item in theirs]
     moved = list(dict.fromkeys(kept)) != list(dict.fromkeys(i for i in theirs if i in ours))
@@ -356,7 +356,7 @@ _COMMENT_WORDS: Final = 90
 
 
 def make_comment(queue: Queue, name: str, github: GitHub | None = None) -> Comment:
-    """Make the comment from fresh evidence; with GitHub, refuse a closed or changed target."""
+    """Return a comment on a pull request or issue; raise OpeningError if GitHub shows a change."""
     patch = queue.patch(name)
     if not patch.spec.theirs:
         raise UsageError(
@@ -410,7 +410,7 @@ def make_comment(queue: Queue, name: str, github: GitHub | None = None) -> Comme
 
 
 def _require_same(github: GitHub, patch: Patch, commit: str) -> None:
-    """Refuse a pull request or issue that was closed or moved, or has a new head."""
+    """Raise OpeningError if a pull request or issue was closed or moved, or has a new head."""
     theirs = patch.spec.theirs
     repository, _, number = theirs.partition("#")
     pull = github.pull(theirs).complete() if patch.spec.pull else None
@@ -429,7 +429,7 @@ def _require_same(github: GitHub, patch: Patch, commit: str) -> None:
 
 
 def _commit(queue: Queue, patch: Patch) -> str:
-    """Return the last commit of the imported pull request; empty: the patch was changed since."""
+    """Return the last commit of an imported pull request; empty if the patch has changed since."""
     taken = {
         event.digest
         for event in history.read(queue.folder, patch.name)

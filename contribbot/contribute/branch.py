@@ -60,7 +60,7 @@ class Tip:
 
     @classmethod
     def of(cls, branch: str, commit: Commit) -> Tip:
-        """Return the tip of a branch from the commit that GitHub gives."""
+        """Return the tip of a branch from GitHub's commit."""
         return cls(branch, commit.sha, commit.commit.tree.sha)
 
 
@@ -180,14 +180,14 @@ def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict
 
 
 def file_content(file: GitBlob | ContentFile) -> bytes:
-    """Return the decoded bytes of a blob or file; GitHub breaks base64 into lines."""
+    """Return the decoded content of GitHub's blob or file."""
     return base64.b64decode(file.content) if file.encoding == "base64" else file.content.encode()
 
 
 def carry_onto(
     queue: Queue, name: str, github: GitHub, place: Place, *, progress: Progress
 ) -> ForkSeries:
-    """Return commits of a patch and its dependencies on the upstream's tip; push nothing."""
+    """Return the commits of a patch and its dependencies, rebased onto the upstream's tip."""
     fetched = fetch_pin(queue, queue.pin_of(name), progress=progress)
     store, names = fetched.store, queue.with_dependencies([name])
     where = f"{place.upstream}@{place.tip.name}"
@@ -243,7 +243,7 @@ def _moved(name: str, pin: str, why: str) -> OpeningError:
 def _make_base(
     store: Store, pin: str, paths: Sequence[str], github: GitHub, place: Place
 ) -> tuple[str, frozenset[str]]:
-    """Commit the pin's tree with the upstream's newest content at some paths; also return blobs."""
+    """Commit the pin's tree with the tip's files at `paths`; return the commit and files' blobs."""
     upstream = github.repository(place.upstream)
     there = read_tree(upstream, place.tip.tree, paths)
     with store.open() as repo:
@@ -378,7 +378,7 @@ def merges_upstream(github: GitHub, place: Place, head: str, ours: frozenset[str
 def refuse_foreign(
     github: GitHub, place: Place, branch: str, head: str | None, ours: frozenset[str]
 ) -> None:
-    """Refuse a branch with a commit that is neither ours nor a merge of the upstream's branch."""
+    """Raise OpeningError if a branch has a commit that is not ours, nor a merge of the upstream."""
     if head is None or head in ours or (ours and merges_upstream(github, place, head, ours)):
         return
     commit = github.repository(place.fork).get_git_commit(head)
@@ -397,7 +397,7 @@ def refuse_foreign(
 def put_ref(
     github: GitHub, place: Place, branch: str, head: str, *, was: str | None, ours: frozenset[str]
 ) -> None:
-    """Point a branch at a commit, unless somebody else has pushed there."""
+    """Point a branch at a commit; raise OpeningError if somebody else has pushed to the branch."""
     now = was
     if was is not None:
         if place.fork_id and was != head:

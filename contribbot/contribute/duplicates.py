@@ -75,12 +75,12 @@ def _functions(patch: Patch) -> dict[str, frozenset[str]]:
 
 
 def look_file(queue: Queue, name: str) -> Path:
-    """Return the path of the file that keeps the last search for a patch's duplicates."""
+    """Return the path of the file with the last search for a patch's duplicates."""
     return queue.local / "duplicates" / f"{name}.json"
 
 
 def recent_look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
-    """Return the last hour's search for a patch's duplicates; else search, and keep the result."""
+    """Return a search for a patch's duplicates that is at most an hour old."""
     if known := remembered(queue, name, now):
         return known
     look, file = _look(github, queue, name, now), look_file(queue, name)
@@ -91,7 +91,7 @@ def recent_look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
 
 
 def remembered(queue: Queue, name: str, now: datetime, within: timedelta = FRESH) -> Look | None:
-    """Return the kept search if it is recent and patch and queue are the same; else None."""
+    """Return the stored search, or None if too old, or made for another state of the patch."""
     with contextlib.suppress(OSError, ValidationError):
         known = Look.model_validate_json(look_file(queue, name).read_bytes())
         # A time in the future comes from a clock that was wrong.
@@ -101,21 +101,21 @@ def remembered(queue: Queue, name: str, now: datetime, within: timedelta = FRESH
 
 
 def _key(queue: Queue, name: str) -> str:
-    """Return the digest of all that a search for duplicates depends on."""
+    """Return a digest of the patch, issue and pull requests that a search for duplicates uses."""
     patch = queue.patch(name)
     asked = [patch.digest, patch.spec.title, patch.spec.contribution.issue, *patch.spec.related]
     return json_digest([patch.upstream.repository, asked, sorted(_own(queue, name)), DAYS])
 
 
 def _own(queue: Queue, name: str) -> frozenset[str]:
-    """Return the pull requests of a patch and of the patches above and below, in lower case."""
+    """Return pull requests of a patch, its dependencies and its dependents, in lower case."""
     stack = {name, *queue.below(name), *(high for high in queue.specs if name in queue.below(high))}
     known = (PublicationJournal(queue).publication(patch).reference for patch in stack)
     return frozenset(reference.lower() for reference in known if reference)
 
 
 def _look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
-    """Search for candidates by issue, title words and functions, and compare the changed files."""
+    """Return a search of GitHub for pull requests with like issue, title, functions and files."""
     patch, limits, since = queue.patch(name), list[str](), now - timedelta(days=DAYS)
     functions, own = _functions(patch), _own(queue, name)
     names = frozenset[str]().union(*functions.values())
@@ -170,7 +170,7 @@ def place_of(issue: Issue) -> str:
 
 
 def linked_pulls(github: GitHub, issue: str, upstream: str) -> dict[str, Issue]:
-    """Read the pull requests of an upstream that the timeline of an issue links."""
+    """Return the pull requests of an upstream that the timeline of an issue links, by reference."""
     found: dict[str, Issue] = {}
     for event in github.issue(issue).get_timeline() if issue else ():
         if event.event != "cross-referenced":
@@ -186,7 +186,7 @@ def linked_pulls(github: GitHub, issue: str, upstream: str) -> dict[str, Issue]:
 def _search(
     github: GitHub, patch: Patch, since: datetime, names: frozenset[str], limits: list[str]
 ) -> dict[str, Issue]:
-    """Return pull requests found by title words or function names; note cut-offs in `limits`."""
+    """Return pull requests with like titles or function names; note cut searches in `limits`."""
     repository, turned_down = patch.upstream.repository, "is:closed is:unmerged"
     functions = sorted(names, key=lambda name: (-len(name), name))[:WORDS]
     queries = [
@@ -207,7 +207,7 @@ def _search(
 
 
 def _related(github: GitHub, patch: Patch) -> dict[str, Issue]:
-    """Read the pull requests that the patch names in `related`."""
+    """Return the pull requests that patch.toml names in `related`, by reference."""
     items = (github.issue(reference).complete() for reference in patch.spec.related)
     return {_reference(item).lower(): item for item in items if is_pull(item)}
 
@@ -217,7 +217,7 @@ def _reference(item: Issue) -> str:
 
 
 def candidate_of(item: Issue, issue: str = "") -> Candidate:
-    """Return a pull request of GitHub's list as a candidate, with the issue that links it."""
+    """Return GitHub's pull request as a Candidate, with the issue that links the pull request."""
     merged = (item.raw_data.get("pull_request") or {}).get("merged_at")
     state: PullState = "merged" if merged else "draft" if item.draft else "open"
     return Candidate(
@@ -250,7 +250,7 @@ def _with_files(
 
 
 def with_end(github: GitHub, known: Candidate) -> Candidate:
-    """Return a closed candidate as merged by a bot, or with a maintainer's last comment."""
+    """Return a closed pull request as merged if its change landed, else with a last comment."""
     if known.state != "closed":
         return known
     pull, landing = ending_of(github, known.reference)

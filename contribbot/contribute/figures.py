@@ -114,7 +114,7 @@ class Figure:
 
     @property
     def tells(self) -> bool:
-        """Whether the figure shows the purpose of the change: red to green, numbers or speed."""
+        """Whether the figure shows a repaired failure, judged numerics or a measured speed."""
         return self.red or self.stage in {"numerics", "bench"}
 
     @property
@@ -135,7 +135,7 @@ class Figure:
         return self.on()
 
     def on(self, targets: Iterable[str] = ()) -> str:
-        """Return in words the machine or targets on which a figure holds."""
+        """Return the figure's machine or targets in words, such as `gfx942 (compiled: not run)`."""
         machine = self.source.details.machine
         bare = (target.removeprefix(EMULATED) for target in (*targets, self.target))
         names = ", ".join(dict.fromkeys(bare))
@@ -153,7 +153,7 @@ class Figure:
 
     @property
     def quoted(self) -> tuple[object, ...]:
-        """All values that a text quotes; records with other values make another figure."""
+        """The values that a pull request's text shows; records with equal values share a figure."""
         sides = (self.stated.base, self.stated.patched) if self.stated else ()
         return (
             *(self.stage, self.name, self.target, self.message, self.worse, self.spoiled),
@@ -174,7 +174,7 @@ class Figure:
 
 
 def skipped(side: SideRecord) -> int:
-    """Return how many tests were skipped on a tree."""
+    """Return the number of tests that a run on one tree skipped."""
     return len(side.skipped) if isinstance(side, RunRecord) else 0
 
 
@@ -187,7 +187,7 @@ def toolchain_of(details: StageDetails) -> tuple[str, str]:
 
 
 def other_tritons(evidence: Evidence) -> tuple[str, ...]:
-    """Return the Triton releases of figures that no record made with the pin's release."""
+    """Return the Triton releases of compiles that no record made with the stated release."""
     patch, spec = evidence.patch, evidence.patch.spec
     compiled = {entry.name: patch.triton_for(entry) for entry in spec.compile}
     stated = {("compile", name): release for name, release in compiled.items()}
@@ -216,12 +216,12 @@ class Evidence:
 
     @property
     def records(self) -> tuple[RecordRef, ...]:
-        """References to the records, for a text."""
+        """The label, file and seal of each record."""
         return tuple(RecordRef(label=s.label, file=s.file, seal=s.seal) for s in self.sources)
 
     @cached_property
     def minded(self) -> tuple[str, ...]:
-        """The remarks of the style stage, which a reviewer might make, each once."""
+        """The remarks of the style stage on the patch, each once."""
         details = (row.details for each in self.sources for row in each.stages)
         styles = (each.minded for each in details if isinstance(each, StyleDetails))
         return tuple(dict.fromkeys(itertools.chain(*styles)))
@@ -233,7 +233,7 @@ class Evidence:
 
 
 def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
-    """Read a patch's records; refuse a failed or unproved patch, or one without needed prose."""
+    """Return a patch's evidence; raise NotProvedError for a failed, unproved or unwritten patch."""
     patch = queue.patch(name)
     verify = f"run `contribbot verify {name}`"
     complete = patch.files or patch.spec.reproduces
@@ -284,7 +284,7 @@ def gather(queue: Queue, name: str, *, prose: bool = True) -> Evidence:
 def _refuse_gaps(
     patch: Patch, sources: Sequence[Source], figures: Iterable[Figure], verify: str
 ) -> None:
-    """Refuse where a check that every machine can run has no evidence, or no record proves all."""
+    """Raise NotProvedError if a CPU check lacks evidence, or no record proves the patch."""
     known = {(figure.stage, figure.target, figure.name) for figure in figures}
     tried = {
         (result.stage, result.target, result.label or result.stage): result.reason
@@ -321,7 +321,7 @@ def _source(patch: Patch, label: str, record: Record, file: str, statement: Stat
 
 
 def _figures(sources: Iterable[Source]) -> tuple[Figure, ...]:
-    """Return the passed outcomes as figures; records that agree share a figure."""
+    """Return the passed outcomes of all records; equal outcomes become one figure."""
     figures: dict[tuple[object, ...], Figure] = {}
     for source in sources:
         for result in (stage for stage in source.stages if stage.outcome is Outcome.PASSED):
@@ -356,7 +356,7 @@ _ARROW: Final = "\N{RIGHTWARDS ARROW}"
 
 @dataclass(frozen=True)
 class Fact:
-    """A row of the table of facts; `on`: machines, or the targets of compiled code."""
+    """A row of the pull request's table; `on`: machines, or the targets of compiled code."""
 
     what: str
     on: str
@@ -365,7 +365,7 @@ class Fact:
 
 
 def facts_of(evidence: Evidence) -> list[Fact]:
-    """Return the rows of the table of facts, without rows whose file no reader can open."""
+    """Return rows of the pull request's table, without checks whose file readers cannot open."""
     patch = evidence.patch
     rows = [some for some in _rows(evidence) if not _closed(patch, some[0])]
     return [
@@ -375,20 +375,20 @@ def facts_of(evidence: Evidence) -> list[Fact]:
 
 
 def closed_files(evidence: Evidence) -> tuple[str, ...]:
-    """Return the files of checks that no reader can open: neither upstream's tests nor linked."""
+    """Return check files that readers cannot open: neither linked nor among upstream's tests."""
     files = (_closed(evidence.patch, some[0]) for some in _rows(evidence))
     return tuple(dict.fromkeys(file for file in files if file))
 
 
 def _closed(patch: Patch, figure: Figure) -> str:
-    """Return the file of a figure if no reader can open the file; else empty."""
+    """Return a figure's check file if readers cannot open the file, else an empty text."""
     contribution = patch.spec.contribution
     linked = contribution.records or figure.name in contribution.tests
     return "" if linked else _file(patch, figure)
 
 
 def _rows(evidence: Evidence) -> list[list[Figure]]:
-    """Return the figures that show the change's purpose, grouped into rows of the table."""
+    """Return repaired failures, numerics and speeds, grouped by the pull request table's rows."""
     groups: dict[tuple[str, ...], list[Figure]] = {}
     for figure in evidence.of(*_ORDER):
         key: tuple[str, ...] = (figure.stage, figure.name)
@@ -417,7 +417,7 @@ def _file(patch: Patch, figure: Figure) -> str:
 
 
 def _what(patch: Patch, some: list[Figure]) -> str:
-    """Return the name of a row: the upstream's test, the source, or the check's file."""
+    """Return a table row's title: test, source or check file, and number of cases or kernels."""
     first, contribution = some[0], patch.spec.contribution
     file, own = _file(patch, first), contribution.tests.get(first.name, "")
     sources = (entry.source for entry in patch.spec.compile if entry.name == first.name)
@@ -441,7 +441,7 @@ def _what(patch: Patch, some: list[Figure]) -> str:
 
 
 def _cells(some: list[Figure], *, short: bool = False) -> tuple[str, str]:
-    """Return the cells of a row without the change, and with the change."""
+    """Return a table row's result in words, without the change and with the change."""
     before, after = _sides(some[0], short=short)
     sides = [figure.compiled for figure in some if figure.compiled]
     if sides:
@@ -468,7 +468,7 @@ class CommentRow:
 
 
 def comment_rows(evidence: Evidence) -> list[CommentRow]:
-    """Return a row for each check and result; a compile only if it failed without the change."""
+    """Return a row for each check and result, without compiles that pass without the change."""
     rows: dict[tuple[str, str, str, str], list[str]] = {}
     for figure in sorted(evidence.of(*_ORDER), key=lambda figure: not figure.red):
         if figure.stage == "compile" and not figure.red:
@@ -489,7 +489,7 @@ def comment_rows(evidence: Evidence) -> list[CommentRow]:
 
 
 def headline(figures: Iterable[Figure]) -> str:
-    """Return the strongest figure in words: a claimed speed, a smaller error, or red to green."""
+    """Return the best result in words: a claimed speed, a smaller error, or a repaired failure."""
     known = [figure for figure in figures if figure.tells]
     claimed = [
         figure for figure in known if figure.bench and figure.slowest and figure.bench.at_least > 1
@@ -573,7 +573,7 @@ def _error(figure: Figure, *, before: bool = False) -> str:
 
 
 def pace(slowest: float, fastest: float) -> str:
-    """Return a range of speeds in words, from the slowest case to the fastest."""
+    """Return a range of speeds in words, such as `1.10x to 1.30x the speed`."""
     low, high = (f"{(1 / ratio - 1) * 100:.0f}" for ratio in (fastest, slowest))
     if fastest < 1 - _SAME:
         return f"slower by {low} %" if low == high else f"slower by {low} to {high} %"
@@ -593,7 +593,7 @@ def factor(ratio: float) -> str:
 
 
 def not_run(evidence: Evidence, rules: Rules) -> tuple[str, ...]:
-    """Return the targets, of the patch or the upstream's rules, on whose hardware nothing ran."""
+    """Return targets of the patch or the upstream's rules on whose hardware no check passed."""
     stated = (target for _, target, _ in _stated(evidence.patch))
     asked = (target.rpartition(":")[2] for target in (*rules.require, *rules.targets))
     targets = {*stated, *asked}
@@ -601,11 +601,11 @@ def not_run(evidence: Evidence, rules: Rules) -> tuple[str, ...]:
 
 
 def hardware_of(evidence: Evidence) -> set[str]:
-    """Return the targets on whose hardware something ran."""
+    """Return the targets on whose hardware a check, numerics or bench passed."""
     return {figure.target for figure in evidence.of("reproduce", "numerics", "bench")}
 
 
 def _stated(patch: Patch) -> list[tuple[str, str, str]]:
-    """Return the entries that a patch states: stage, target and name."""
+    """Return the stage, target and name of each check that patch.toml states."""
     units = patch.spec.units
     return [(stage, target.removeprefix(EMULATED), name) for stage, name, target in units]

@@ -67,7 +67,7 @@ class Following:
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit code of the run."""
+        """MACHINE (3) if GitHub's answer on a contribution is missing or incomplete, else OK."""
         failed = any(each.error or each.unread for each in self.report.contributions)
         return ExitCode.MACHINE if failed else ExitCode.OK
 
@@ -91,7 +91,7 @@ class PollSubject:
 
 
 def follow(queue: Queue, connect: Connect) -> Following:
-    """Poll all contributions of the queue."""
+    """Read all contributions' states from GitHub, and note changed states in the journals."""
     subjects = subjects_of(queue)
     names = {subject.patch for subject in subjects}
     without = tuple(name for name in queue.specs if name not in names)
@@ -216,7 +216,7 @@ def _opened_meanwhile(github: GitHub, repository: str, known: Publication) -> Pu
 
 
 def _told(github: GitHub, subject: PollSubject, pull: PullState) -> dict[str, object]:
-    """Return the fields of a pull request that GitHub tells of."""
+    """Return the fields of `Followed` that GitHub's answer on a pull request fills."""
     rules, is_open = subject.rules, pull.state == "open"
     fields: dict[str, object] = {
         "url": line_of(pull.url),
@@ -415,7 +415,7 @@ _NO_VERDICT: Final = frozenset({"COMMENTED", "PENDING"})
 
 
 def read_news(pull: PullState, seen: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object]]:
-    """Return the keys of all remarks, to remember, and the fields of `Followed` on new ones."""
+    """Return the keys of all remarks, and the fields of `Followed` on new remarks and threads."""
     now: dict[str, str] = {}
 
     def fresh() -> Iterator[Remark]:

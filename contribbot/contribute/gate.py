@@ -132,7 +132,7 @@ class GateCase:
     hint: str = ""
 
     def ask(self, question: Callable[[GitHub], T]) -> T:
-        """Ask GitHub; after the first failure no more requests are sent."""
+        """Return GitHub's answer to a question; after a GitHubError, raise without a request."""
         self.asked = True
         if self.github is None:
             raise NotAskedError
@@ -199,7 +199,7 @@ class GateCase:
 
 
 def check_duplicates(case: GateCase) -> Observation:
-    """Check that no open or merged pull request is the same work, or `different` says why."""
+    """Check that patch.toml's `different` answers each open or merged possible duplicate."""
     if pull := case.patch.spec.pull:
         then = f"contribbot body {case.name} --comment"
         return failed("somebody-elses", f"it is {pull}, somebody else's", then)
@@ -219,7 +219,7 @@ def _different(case: GateCase, reference: str) -> str:
 
 
 def check_turned_down(case: GateCase) -> Observation | None:
-    """Check that no closed pull request made the same change, or `different` says why."""
+    """Check that patch.toml's `different` answers each closed, unmerged possible duplicate."""
     if case.patch.spec.pull:
         return None
     case.candidates()
@@ -238,7 +238,7 @@ def check_turned_down(case: GateCase) -> Observation | None:
 
 
 def answered(case: GateCase) -> tuple[Candidate, ...]:
-    """Return the candidates with the reasons in `different`; too short a reason is left out."""
+    """Return the possible duplicates with the reasons in `different`, without too short reasons."""
     different = case.patch.spec.contribution.different
     reasons = {name.lower(): why for name, why in different.items() if _is_reason(why)}
     return tuple(
@@ -323,7 +323,7 @@ def check_title(case: GateCase) -> Observation:
 
 
 def _no_person(code: str, words: str, name: str, email: str, then: str) -> Observation | None:
-    """Return a failure if a name or address is not a person's; `words` stand before the reason."""
+    """Return a failure for a program's or AI's name or address, or a bad address; else None."""
     local, _, domain = email.casefold().rpartition("@")
     robot = local.replace("-", "") in _ROBOTS or "[bot]" in local
     if not local or "." not in domain or domain.rpartition(".")[2] in _NOWHERE:
@@ -493,7 +493,7 @@ def check_toolchain(case: GateCase) -> Observation | None:
 
 
 def check_not_run(case: GateCase) -> Observation:
-    """Check that the text names each target on which nothing ran; a person judges the rest."""
+    """Check that a check ran on each target, or that the text names the targets without a run."""
     body = case.body
     if isinstance(body, ContribbotError):
         return for_person("no-text-yet", _NOT_KNOWN)
@@ -524,7 +524,7 @@ def check_speed(case: GateCase) -> Observation | None:
 
 
 def check_end_to_end(case: GateCase) -> Observation | None:
-    """Check that `model_evaluation` describes a run of a model, if the upstream asks for one."""
+    """Check that `model_evaluation` describes a model's run, if the upstream asks for a run."""
     title = case.patch.spec.title
     if not (case.rules.end_to_end and re.search(case.rules.end_to_end, title)):
         return None
@@ -554,7 +554,7 @@ def check_style(case: GateCase) -> Observation | None:
 
 
 def check_template(case: GateCase) -> Observation:
-    """Check that our template has the headings of the upstream's live template."""
+    """Check that the stored template has the headings of the upstream's live template."""
     ours, live = template_of(case.queue, case.rules), case.rules.body.live
     where, branch = case.patch.upstream.repository, case.repository.default_branch
     try:
@@ -602,7 +602,7 @@ def check_person(case: GateCase) -> Observation:
 
 
 def check_by_hand(case: GateCase) -> Observation:
-    """Return the steps for a person alone: before the push, for CI, and labels."""
+    """Return an observation that lists a person's steps: before the push, for CI, and labels."""
     rules = case.rules
     labels = dict.fromkeys((*rules.labels, *case.patch.spec.contribution.labels, rules.label_hint))
     named = "; ".join(filter(None, labels))
@@ -740,7 +740,7 @@ def judge(
     now: datetime | None = None,
     body: Body | None = None,
 ) -> Gate:
-    """Judge a patch by every rule of its upstream."""
+    """Return the gate of a patch: the result of every rule of its upstream."""
     patch = queue.patch(name)
     if not patch.files:
         raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
@@ -780,7 +780,7 @@ def judge_rule(rule: str, case: GateCase) -> Row:
 
 
 def _observe(check: Check, case: GateCase) -> Observation | None:
-    """Return a check's observation, or one that says that GitHub gave no answer."""
+    """Return a check's observation, or the observation that GitHub gave no answer."""
     guard: AbstractContextManager[None] = nullcontext()
     if case.github is not None and not isinstance(case.github, GitHubError):
         from contribbot.github.client import shaped  # noqa: PLC0415  start-up time

@@ -118,7 +118,7 @@ class Opened:
 
 
 def attested_text(queue: Queue, name: str) -> Body:
-    """Return the pull request's text of a patch; refuse a text that no person attested."""
+    """Return a patch's pull request text; raise AttestationError if nobody attested the text."""
     body = make_body(queue, name)
     require(queue, body)
     return body
@@ -229,7 +229,7 @@ class _Run:
 
 
 class _Opening:
-    """Opens or updates one patch's pull request; each step does only what GitHub still lacks."""
+    """Opens or updates one patch's pull request; steps that are done on GitHub are left out."""
 
     def __init__(self, run: _Run, patch: Patch) -> None:
         self.run, self.patch, self.name = run, patch, patch.name
@@ -268,7 +268,7 @@ class _Opening:
         return self.done
 
     def _prepare(self) -> None:
-        """Refuse a patch that cannot be opened now; set its text and the place of its branch."""
+        """Set the text and the branch's place; raise if the patch cannot be opened now."""
         run = self.run
         if not self.patch.files:
             hint = f"contribbot edit {self.name}"
@@ -290,7 +290,7 @@ class _Opening:
         self._refuse_other_place(known)
 
     def _refuse_other_place(self, known: Publication) -> None:
-        """Refuse to open a second pull request from another branch or account."""
+        """Raise OpeningError if a pull request is open from another branch or account."""
         upstream, owner = self.place.upstream, known.fork.partition("/")[0]
         # A renamed fork keeps its branches, and the branches keep their pull requests.
         same = owner.lower() == self.place.owner.lower()
@@ -316,7 +316,7 @@ class _Opening:
             return False
 
     def _look(self) -> None:
-        """Look up the branch and its pull request; refuse a foreign commit or another base."""
+        """Read the branch and its pull request; raise for a foreign commit or another base."""
         known, place = self.known, self.place
         if not place.missing:
             self.was = head_of(self.github.repository(place.fork), self.branch)
@@ -339,7 +339,7 @@ class _Opening:
         self._note_pull(pull)
 
     def _pull(self) -> PullRequest | None:
-        """Return the patch's open pull request, None: there is none; refuse if it has ended."""
+        """Return the patch's open pull request, or None; raise OpeningError if closed or merged."""
         place = self.place
         known = self.run.journal.publication(self.name, digest=self.patch.digest)
         every = self.github.pulls_from(place.upstream, place.owner, self.branch)
@@ -360,7 +360,7 @@ class _Opening:
         raise OpeningError(f"{self.name}: {why}", hint=hint)
 
     def _push(self) -> None:
-        """Push the patch's commits on the upstream's tip; if nothing changed, only when asked."""
+        """Push the commits on the upstream's tip; an unchanged patch only with --up-to-date."""
         run, known, tip, done = self.run, self.known, self.place.tip, self.done
         below = history.digests_below(run.queue, self.name)
         same = (known.digest, dict(known.below)) == (self.patch.digest, below)
@@ -392,7 +392,7 @@ class _Opening:
         done.notes += [*series.notes, *notes]
 
     def _hand_off(self) -> None:
-        """Set the address of GitHub's page on which a person can open the pull request."""
+        """Set the URL of GitHub's page on which a person can open the pull request."""
         if self.pull is not None:
             self._show(self.pull)
             self.done.notes.append("its title, body and comments were left to you (--handoff)")
@@ -417,7 +417,7 @@ class _Opening:
             self.run.journal.note(self.name, done_event)
 
     def _create(self) -> None:
-        """Open the pull request; after a lost answer, look for it instead of opening another."""
+        """Open the pull request, or find a pull request that an earlier request has opened."""
         place, text = self.place, self.text
         summary = f"about to open a pull request at {place.upstream} from {self.branch}"
         facts = {**self.where, "text": text.digest}
@@ -497,7 +497,7 @@ class _Opening:
 
 
 def _added(pull: PullRequest, texts: frozenset[str]) -> str:
-    """Return the lines that follow our text in the body; empty: none, or our text was changed."""
+    """Return the lines below our text in the body; empty: no lines, or our text was changed."""
     rows = (pull.body or "").split("\n")
     counts = range(len(rows) - 1, 0, -1)
     ours = (n for n in counts if text_digest(pull.title, "\n".join(rows[:n])) in texts)
@@ -608,7 +608,7 @@ def _failing(gate: Gate) -> Iterator[Missing]:
 
 
 def _unasked(gate: Gate, *, fork: str) -> Iterator[Missing]:
-    """Yield the questions that only GitHub can answer."""
+    """Yield the rules, the fork and the base, on which only GitHub can answer, as missing."""
     rules = ", ".join(row.rule for row in gate.of(RowState.NOT_LOOKED_AT))
     again = f"contribbot gate {gate.patch}"
     yield Missing(what="GitHub", why=f"not looked up: {rules}", next=again)

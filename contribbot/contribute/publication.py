@@ -53,7 +53,7 @@ class Publication:
 
     @property
     def number(self) -> int:
-        """The pull request's number; 0 with no reference."""
+        """The pull request's number; 0 if no pull request is known."""
         return int(self.reference.rpartition("#")[2] or 0)
 
     @property
@@ -63,17 +63,17 @@ class Publication:
 
     @property
     def awaited(self) -> bool:
-        """Whether a pull request may be open that the journal does not know."""
+        """Whether an unknown pull request may exist, after a handoff or a lost answer."""
         return not self.reference and (self.handed_off or any(i.what == PULL for i in self.open))
 
     def begun(self, what: str, key: str) -> IntentEvent | None:
-        """Return the intent of a write whose end is not noted; None: no such write."""
+        """Return the journal's intent of a write that is not noted as done, or None."""
         known = (intent for intent in self.open if (intent.what, intent.key) == (what, key))
         return next(known, None)
 
 
 def state(events: Sequence[Event], *, digest: str = "") -> Publication | None:
-    """Fold a journal into the published state; None: nothing was published."""
+    """Return the published state after a journal's events; None: nothing was published."""
     known: Publication | None = None
     last, retired = "", False
     for event in events:
@@ -140,23 +140,23 @@ class PublicationJournal:
         return state(history.read(self._queue.folder, patch), digest=digest) or Publication()
 
     def note(self, patch: str, event: Event) -> None:
-        """Append an event to a patch's journal on the disk, at once."""
+        """Append an event to a patch's journal on the disk."""
         history.append(self._queue.folder, patch, event)
 
     def begin(self, patch: str, what: str, key: str, summary: str, **fields: object) -> IntentEvent:
-        """Note an intent before a write to GitHub; without `done`, a later run asks GitHub."""
+        """Append the intent of a write to GitHub to the journal, and return the intent."""
         fields |= {"time": history.now(), "summary": summary, "what": what, "key": key}
         intent = IntentEvent.model_validate(fields)
         self.note(patch, intent)
         return intent
 
     def done(self, patch: str, intent: IntentEvent, summary: str, **fields: str) -> None:
-        """Note that the write of an intent has happened."""
+        """Append to the journal that an intent's write to GitHub is done."""
         meant = intent.model_dump(exclude={"event", "time", "summary"}) | fields
         self.note(patch, DoneEvent(time=history.now(), summary=summary, **meant))
 
     def version(self, patch: Patch) -> int:
-        """Record the patch as a version, and return its number."""
+        """Record the patch as a version in its history, and return the version's number."""
         below = history.digests_below(self._queue, patch.name)
         with transaction(self._queue.folder) as change:
             history.record(change, patch.name, patch.files, patch.pin, why="open-pr", below=below)
@@ -168,7 +168,7 @@ class MissingBelowError(OpeningError):
 
 
 def check_below(queue: Queue, journal: PublicationJournal, name: str) -> dict[str, str]:
-    """Return the open pull requests of dependencies; refuse if one is missing or rejected."""
+    """Return dependencies' open pull requests; raise OpeningError if any is missing or rejected."""
     known = {lower: journal.publication(lower) for lower in queue.below(name)}
     missing = [lower for lower, publication in known.items() if not publication.reference]
     for lower, publication in known.items():

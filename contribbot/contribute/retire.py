@@ -79,7 +79,7 @@ def _refuse_dependents(queue: Queue, name: str) -> None:
 
 
 def _of_pull(queue: Queue, known: Publication, name: str, connect: Connect) -> str:
-    """Return a merged pull request as the reason to retire; empty: none, or closed unmerged."""
+    """Return words on the patch's merged pull request; empty: none, or closed without a merge."""
     if known.awaited:
         why = f"a pull request from {known.branch} may be open, and is not known yet"
         hint = "run contribbot follow; or give a reason with --why"
@@ -103,7 +103,7 @@ def _of_pull(queue: Queue, known: Publication, name: str, connect: Connect) -> s
 
 
 def _of_release(queue: Queue, name: str, known: Publication, status: ReleaseStatus) -> str:
-    """Return the reason to retire that the newest release gives; refuse if it gives none."""
+    """Return why the newest release needs no patch; raise RetiringError if the patch is needed."""
     there = status(queue, name)
     release, behaviour = f"{there.upstream} {there.against}", there.behaviour
     if there.text is Text.UPSTREAM:
