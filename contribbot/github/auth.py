@@ -53,7 +53,7 @@ class Server:
 
     @property
     def host(self) -> str:
-        """The host and port of the server's pages; a token is for one host."""
+        """The host and port of the server's pages."""
         return urlsplit(self.web).netloc
 
 
@@ -137,7 +137,7 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
 
 
 def _checked(text: str, source: str) -> Secret:
-    """Return a token's text as a secret; refuse, unquoted, a text that cannot be a token."""
+    """Return a token as a Secret; raise TokenError, without its text, for an invalid token."""
     # GitHub's tokens are shorter than 1024; a server or proxy would refuse a longer header.
     if not re.fullmatch("[!-~]{1,1024}", text):
         raise TokenError(

@@ -112,7 +112,7 @@ class Waits:
     lost: float = 0.0
 
     def pause(self, seconds: float) -> None:
-        """Wait before the next attempt; raise if the pause is longer than what is left."""
+        """Sleep before the next attempt; raise RateLimitError if the limit would be passed."""
         end = datetime.fromtimestamp(time.time() + min(seconds, 1e9), UTC)
         asked = f"GitHub asks for a pause until {end:%Y-%m-%d %H:%M:%S UTC} ({seconds:.0f} s)"
         if self.lost + seconds > self.longest:
@@ -136,7 +136,7 @@ def retries(waits: Waits) -> GithubRetry:
             _pool: ConnectionPool | None = None,
             _stacktrace: TracebackType | None = None,
         ) -> UrllibRetry:
-            """Count a failed attempt; raise if the request must not be sent again."""
+            """Return the retries left after a failed attempt; raise if no attempt may follow."""
             acted = not isinstance(error, ConnectTimeoutError)
             if response is not None:
                 acted = response.status >= HTTPStatus.INTERNAL_SERVER_ERROR
@@ -145,7 +145,7 @@ def retries(waits: Waits) -> GithubRetry:
             return super().increment(method, url, response, error, _pool, _stacktrace)
 
         def sleep(self, response: BaseHTTPResponse | None = None) -> None:
-            """Wait as GitHub or the backoff asks, within the limit."""
+            """Sleep for the pause that GitHub or the backoff asks for, within the limit."""
             asked = self.get_retry_after(response) if response is not None else None
             pause, known = asked or self.get_backoff_time(), response.headers if response else {}
             if not asked and known.get("X-RateLimit-Remaining") == "0":
@@ -192,7 +192,7 @@ class Requester(github.Requester.Requester):
     def requestJsonAndCheck(  # noqa: N802  PyGithub's name
         self, verb: str, url: str, *args: object, **named: object
     ) -> tuple[dict[str, str], dict[str, JsonValue]]:
-        """Send a request; refuse an address on another server, which would get the token."""
+        """Send a request; raise GitHubError for an address on another server."""
         if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
             why = f"{verb}: GitHub points to another server: {url[:200]!a}"
             raise GitHubError(why, hint="correct GITHUB_API_URL, if that is the right server")
@@ -206,7 +206,7 @@ class Requester(github.Requester.Requester):
         *args: object,
         **named: object,
     ) -> tuple[int, dict[str, str], str]:
-        """Send a request and return the answer; raise if the answer is a failure or odd."""
+        """Return the status, headers and body of an answer; raise GitHubError for a failure."""
         path = url.removeprefix(self.base_url).partition("?")[0]
         what = f"{verb} {'/graphql' if url == self.graphql_url else line_of(path, 200)}"
         log.debug("%s", what)
@@ -254,7 +254,7 @@ class Requester(github.Requester.Requester):
         return headers, answer
 
     def fetch(self, path: str, most: int, accept: str = "application/vnd.github+json") -> bytes:
-        """Return the bytes at a path, or at the address that GitHub redirects to."""
+        """Return the bytes at an API path, after redirects; refuse more than `most` bytes."""
         what, bearer = f"GET {path}", f"token {self._token.secret.get_secret_value()}"
         headers = {"Accept": accept, "Authorization": bearer, "User-Agent": "contribbot"}
 
@@ -282,7 +282,7 @@ class Requester(github.Requester.Requester):
         return body
 
     def _guarded(self, what: str, send: Callable[[], T]) -> T:
-        """Send a request; replace the libraries' exceptions, which hold the token, by ours."""
+        """Return `send`'s result; raise GitHubError, without the token, if a library raises."""
         check_stopping()
         error: GitHubError
         waits = self.waits
@@ -306,7 +306,7 @@ class Requester(github.Requester.Requester):
         raise error
 
     def _timed(self, send: Callable[[], T]) -> T:
-        """Return the answer of a request sent in a thread; give up if the answer is too slow."""
+        """Return the result of `send`, run in a thread; raise TimeoutError after the time limit."""
         answer: Future[T] = Future()
 
         def run() -> None:
@@ -347,7 +347,7 @@ def _uncertain(what: str, words: str) -> UncertainError:
 
 
 def odd_answer(what: str, where: str) -> GitHubError:
-    """Return the error for an answer that does not look like an answer of GitHub."""
+    """Return the error for an answer that has not the form of GitHub's API."""
     return GitHubError(
         f"{what}: an answer of another shape: {line_of(where, 100)}",
         hint="see whether GITHUB_API_URL is the API of a GitHub, and contribbot up to date",
@@ -356,7 +356,7 @@ def odd_answer(what: str, where: str) -> GitHubError:
 
 @contextlib.contextmanager
 def shaped() -> Iterator[None]:
-    """Turn an error from reading an unexpected answer, in a `with` block, into a GitHubError."""
+    """Raise GitHubError if the `with` block fails to read an unexpected answer."""
     try:
         yield
     except _ODD as error:
@@ -369,7 +369,7 @@ def shaped() -> Iterator[None]:
 
 
 def _misfits(body: str, *, empty: bool) -> Iterator[str]:
-    """Yield why an answer cannot be the JSON of GitHub's API; `empty`: a list may be empty."""
+    """Yield faults of a body as JSON of GitHub's API; `empty`: an empty list is no fault."""
     try:
         answer: JsonValue = json.loads(body)
     except (ValueError, RecursionError):
@@ -381,7 +381,7 @@ def _misfits(body: str, *, empty: bool) -> Iterator[str]:
 
 
 def _null_fields(answer: JsonValue) -> Iterator[str]:
-    """Yield the fields of an answer that are null or no objects, and must not be."""
+    """Yield faults of an answer: required fields that are null, and parts that are no objects."""
     if isinstance(answer, list):
         for row in answer:
             yield from _null_fields(row)
@@ -548,7 +548,7 @@ def _token_fault(
 
 
 def words_of(body: str) -> str:
-    """Return GitHub's own words for a refusal in one clean line, or empty."""
+    """Return the error message in GitHub's answer as one clean line, or an empty text."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
@@ -587,7 +587,7 @@ class Search:
 
 
 class GitHub:
-    """GitHub as one account sees it; an object needs no request until its fields are read."""
+    """A client of GitHub for one account; an object is fetched when its fields are read."""
 
     def __init__(self, requester: Requester) -> None:
         self.requester, self.server = requester, requester.server
@@ -608,21 +608,21 @@ class GitHub:
         return self.repository(repository).get_pull(int(number))
 
     def issue(self, reference: str) -> Issue:
-        """Return the issue `owner/name#number`, or the issue side of a pull request."""
+        """Return the issue `owner/name#number`; a pull request is an issue, too."""
         repository, _, number = reference.partition("#")
         return self.repository(repository).get_issue(int(number))
 
     def ref(self, repository: str, branch: str) -> GitRef:
-        """Return a branch, to move it: PyGithub's `get_git_ref` has another address."""
+        """Return a branch's git ref, at the address to which PyGithub can send an update."""
         return GitRef(self.requester, url=f"{slug(repository)}/git/refs/heads/{quote(branch)}")
 
     def compare(self, repository: str, base: str, head: str) -> Comparison:
-        """Return a comparison of two branches or commits, with one commit instead of 250."""
+        """Return a comparison of two branches or commits that lists one commit at most."""
         upstream = self.repository(repository)
         return upstream.compare(base, head, comparison_commits_per_page=1).complete()
 
     def pulls_from(self, repository: str, owner: str, branch: str) -> tuple[PullRequest, ...]:
-        """Return the pull requests from somebody's branch, in any state, newest first."""
+        """Return the pull requests from an owner's branch, in any state, newest first."""
         pulls = []
         pages = self.repository(repository).get_pulls(state="all", head=f"{owner}:{branch}")
         for pull in whole(pages):
@@ -647,7 +647,7 @@ class GitHub:
         return Search(found["total_count"], found["incomplete_results"] or partial, tuple(rows))
 
     def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
-        """Force a branch from `old` to `new`; report nothing: `head_of` shows whether it moved."""
+        """Force a branch from `old` to `new`; a refusal by GitHub raises nothing."""
         ref = f"refs/heads/{branch}"
         update = {"name": ref, "beforeOid": old, "afterOid": new, "force": True}
         variables = {"repositoryId": repository_id, "refUpdates": [update]}
@@ -666,7 +666,7 @@ class GitHub:
 def connect(
     server: Server | None = None, token: Token | None = None, waits: Waits | None = None
 ) -> Iterator[GitHub]:
-    """Yield a client of GitHub, and close it; to connect needs no request."""
+    """Yield a client of GitHub without sending a request, and close the client at the end."""
     server, waits = server or find_server(), waits or Waits()
     requester = Requester(server, token or find_token(server), waits)
     try:
@@ -677,7 +677,7 @@ def connect(
 
 
 def slug(repository: str) -> str:
-    """Return the path of a repository in the REST API; refuse a name that is not owner/name."""
+    """Return a repository's path in the REST API; raise GitHubError unless named owner/name."""
     owner, slash, name = repository.partition("/")
     if not slash or not owner or not name or "/" in name or {owner, name} & {".", ".."}:
         raise GitHubError(f"not a repository, owner/name: {line_of(repository, 100)}")

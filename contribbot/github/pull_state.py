@@ -116,7 +116,7 @@ class _Part(BaseModel):
 
 
 def _at(first: str, *path: str | int, default: object = ...) -> Any:
-    """Return a model field, read at a path of the answer; a missing value gives the default."""
+    """Return a pydantic field that is read at a path of GraphQL's answer, with a default."""
     return Field(default, validation_alias=AliasPath(first, *path))
 
 
@@ -126,7 +126,7 @@ Moment = Annotated[datetime, Field(strict=False)]
 
 
 class HeadJob(_Part):
-    """A CI job; `word`: GitHub's word for the job's result, or `pending` or `expected` before."""
+    """A CI job; `word`: GitHub's word for the result, `pending` or `expected` without a result."""
 
     name: str
     word: Word = Field(validation_alias=AliasChoices("conclusion", "state"))
@@ -185,7 +185,7 @@ class _Suite(_Part):
 
     @property
     def job(self) -> HeadJob | None:
-        """A suite without jobs as a job, if the suite waits for approval or could not start."""
+        """The suite as a job, if without jobs and waiting for approval or unable to start."""
         word, actions = self.conclusion, self.slug == "github-actions"
         quiet = word in {"success", "neutral", "skipped"} or (word == "pending" and not actions)
         if quiet or self.runs or not self.app:
@@ -270,7 +270,7 @@ class PullState(_Part):
 
     @property
     def removed(self) -> str:
-        """Why a merge queue removed the pull request; empty: no merge queue did."""
+        """The reason for which a merge queue removed the pull request; empty if not removed."""
         queue = [event for event in self.events if event.typename.endswith("MergeQueueEvent")]
         removed = bool(queue) and queue[-1].typename.startswith("Removed")
         return (queue[-1].reason or "it gave no reason") if removed else ""
@@ -283,19 +283,19 @@ class PullState(_Part):
 
     @property
     def threads(self) -> list[ReviewThread]:
-        """The threads of comments on lines."""
+        """The threads of comments on lines of the diff."""
         return [thread for thread in self.thread_page.nodes if thread.comments]
 
     @property
     def jobs(self) -> list[HeadJob]:
-        """The last attempt of each CI job, then as jobs the suites that wait or could not start."""
+        """The last attempt of each CI job, and the suites that wait or could not start."""
         jobs = sorted(self.job_page.nodes, key=lambda job: job.started_at or "")
         last = {(job.name, job.workflow, job.event): job for job in jobs}
         return [*last.values(), *filter(None, (suite.job for suite in self.suites))]
 
 
 def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str = "") -> PullState:
-    """Read a pull request's state; `branch` (`owner:name`): also how far it is behind its base."""
+    """Return a pull request's state; with `branch` (`owner:name`), how far behind its base."""
     owner, _, name = repository.partition("/")
     asked: dict[str, JsonValue] = {"owner": owner, "name": name, "number": number}
     asked |= {"head": branch, "compared": bool(branch)}
@@ -317,7 +317,7 @@ def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str
 
 
 def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError) -> PullState:
-    """Read by REST the bare state of an open pull request."""
+    """Return an open pull request's state by REST, without jobs, reviews, threads and comments."""
     pull = github.pull(f"{repository}#{number}").complete()
     if pull.state != "open":
         raise why  # only GraphQL tells whether a bot has landed it, or a commit reverted it
@@ -378,7 +378,7 @@ LandingFate = Literal["merged", "landed", "reverted", "closed"]
 
 @dataclass(frozen=True)
 class Landing:
-    """The end of a pull request: the commit that landed, and the commit that reverted it."""
+    """The end of a pull request: the landed commit, and the commit that reverted the change."""
 
     fate: LandingFate
     commit: str = ""
@@ -416,7 +416,7 @@ def judge_landing(
     name, main = f"{repository}#{pull.number}", line_of(pull.default_branch)
 
     def reaches(commit: str) -> bool:
-        """Return whether the default branch has a commit: the comparison has nothing ahead."""
+        """Return whether the default branch has a commit."""
         try:
             comparison = github.compare(repository, pull.default_branch, commit)
         except NotFoundError as error:
@@ -450,7 +450,7 @@ def judge_landing(
 def _reverted_revert(
     github: GitHub, repository: str, landing: Landing, message: str, depth: int
 ) -> Landing:
-    """Return the landing of a reverted change: landed again where the revert was reverted."""
+    """Return the landing of a reverted change, landed again if the revert was reverted."""
     # GitHub's button reverts with a second pull request, whose own end tells of a revert of it.
     own = re.search(r"\(#(\d+)\)$", message.partition("\n")[0].rstrip())
     if own is None or not depth:
@@ -466,7 +466,7 @@ def _reverted_revert(
 
 
 def _lands(message: str, repository: str, number: int) -> bool:
-    """Return whether a message says that its commit lands a pull request, as bots write."""
+    """Return whether a commit's message says that the commit lands a pull request."""
     message = message[:_LONGEST]
     title = message.partition("\n")[0].rstrip()
     # The bot's line comes last; a revert may quote all lines of the commit that it reverts.
