@@ -1,4 +1,4 @@
-"""Show numbers, and foreign text without further effect, in Markdown or in a terminal."""
+"""Format numbers, and make foreign text harmless, for Markdown or a terminal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def code(text: str, *, limit: int = 0) -> str:
-    """Return one line as a code span, whatever backticks the text has."""
+    """Return text as a Markdown code span on one line, even if the text has backticks."""
     line = shortened(text, limit) if limit else clean(text)
     line = inert(line) or " "
     ticks = "`" * (max(map(len, _TICKS.findall(line)), default=0) + 1)
@@ -67,13 +67,13 @@ def code(text: str, *, limit: int = 0) -> str:
 
 
 def cell(text: str, *, limit: int = 0) -> str:
-    """Return one line as a code span for a cell of a table."""
+    """Return text as a Markdown code span that fits into a cell of a table."""
     # Markdown splits the row of a table at bars before it looks for code spans.
     return code(text, limit=limit).replace("|", "\\|")
 
 
 def _row(text: str) -> str:
-    """Return a line without control characters and terminal escapes; blanks at its start stay."""
+    """Return a line without control characters and terminal escapes, but with leading blanks."""
     wide = _ANSI.sub("", text).expandtabs(4)
     return "".join(char for char in wide if char.isprintable()).rstrip()
 
@@ -99,7 +99,7 @@ _SPAN: Final = re.compile(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)")
 
 
 def prose(text: str) -> str:
-    """Return an author's Markdown, a line for each paragraph, without effect on other text."""
+    """Return Markdown with escaped headings and HTML, closed fences, and one line a paragraph."""
     shown: list[str] = []
     # Whether the row above is text of a paragraph, or of another block that a blank row ends.
     text_above = block = False
@@ -129,7 +129,7 @@ def prose(text: str) -> str:
 
 
 def _tamed(row: str, *, begun: bool) -> tuple[str, bool]:
-    """Return a line without headings and HTML, and whether a code span may be open at its end."""
+    """Return a line with escaped headings and HTML, and whether a code span may go on below."""
     row = re.sub(r"^( {0,3})(#{1,6}(?:\s|$)|=+\s*$|-+\s*$)", r"\1\\\2", row)
     spans = [] if begun else list(_SPAN.finditer(row))
     ends = [0, *(place for span in spans for place in span.span()), len(row)]
@@ -162,7 +162,7 @@ def times(ratio: float) -> str:
 
 
 def multiple(ratio: float, reference_abs: float, floor: float) -> str:
-    """Return an error as a multiple of the reference's error, or of the floor if it is larger."""
+    """Return an error in words, as a multiple of the reference's error or of a larger floor."""
     if reference_abs >= floor:
         return f"{times(ratio)} times the same-precision reference's {number(reference_abs)}"
     reference = f"(same-precision reference: {number(reference_abs)})"
