@@ -31,12 +31,14 @@ def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
     assert patch.spec.title == 'Say "area" \\ twice'
     assert patch.spec.unproved
     assert patch.spec.unwritten == ("problem", "root_cause", "solution")
-    # A folder for checks, which holds nothing yet, and goes with the patch.
-    assert sorted(path.name for path in patch.folder.rglob("*")) == ["checks", "patch.toml"]
+    # A folder for checks, which git keeps, goes with the patch, and comes back with the patch.
+    made = [".gitkeep", "checks", "patch.toml"]
+    assert sorted(path.name for path in patch.folder.rglob("*")) == made
     git(toy.queue, "init", "-q")
     assert contribbot(toy.queue, "queue", "retire", "area", "--why", "done").code == 0
     assert not patch.folder.exists()
     assert contribbot(toy.queue, "undo").code == 0
+    assert sorted(path.name for path in patch.folder.rglob("*")) == made
 
 
 def test_the_empty_folder_for_checks_stays_while_the_patch_does(toy: Toy) -> None:

@@ -82,9 +82,6 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
             for other, spec in queue.specs.items()
         }
         order = _write_order(change, queue, specs, _named(queue, specs, name, new))
-        has_checks = (queue.folder / "patches" / name / "checks").is_dir()
-    if has_checks:  # the transaction moves files alone, and the folder may be empty
-        (queue.folder / "patches" / new / "checks").mkdir(exist_ok=True)
     again = "; prove it again" if proved else ""
     return Arranged(patch=new, done=f"{name} is {new} now{again}", order=order)
 
@@ -264,7 +261,7 @@ def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
     change.replace_files(f"{folder}/checks", patch.support, ())
     change.replace_files(aside, (), patch.files)
     change.replace_files(f"{aside}/checks", (), patch.support)
-    # An earlier release wrote .gitkeep into the folder of a new patch's checks.
+    # `contribbot new` writes .gitkeep, so that git keeps the folder.
     change.delete(f"{folder}/checks/.gitkeep")
     change.edit("patches/queue.toml", lambda text: remove_from_order(text, patch.name))
     event = history.RetiredEvent(time=history.now(), summary=f"retired: {why}", why=why)

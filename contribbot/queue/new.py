@@ -110,7 +110,6 @@ def create(
             title = f"Reproducer of {draft.issue}"
             draft = replace(draft, title=title, reproduces=True, check=check)
         add(change, draft)
-    (queue.folder / "patches" / draft.name / "checks").mkdir(exist_ok=True)
     return draft
 
 
@@ -192,6 +191,9 @@ def add(
         change.write(f"{folder}/{path}", content)
     if draft.check:
         change.write(f"{folder}/checks/test_red.py", draft.check.encode())
+    elif not draft.files:
+        # git loses an empty folder; a dot file is not part of the checks.
+        change.write(f"{folder}/checks/.gitkeep", b"")
 
 
 def begun_check(name: str, code: Sequence[str]) -> str:

@@ -353,9 +353,6 @@ def _check_writable(place: Path) -> None:
 def _delete(folder: Path, path: str) -> None:
     """Delete a file, and folders that become empty, except top folders such as `patches`."""
     (folder / path).unlink()
-    if Path(path).name == "patch.toml":
-        with contextlib.suppress(OSError):  # `contribbot new` makes an empty folder for checks
-            (folder / path).with_name("checks").rmdir()
     with contextlib.suppress(OSError):
         for around in Path(path).parents[:-2]:
             (folder / around).rmdir()
