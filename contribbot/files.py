@@ -128,17 +128,20 @@ def downloads_folder() -> Path:
     return cache_folder() / "downloads"
 
 
+@functools.cache
 def folder_digest(folder: Path, *suffixes: str) -> str:
-    """Return the SHA-256 over paths and contents of a folder's files with one of some suffixes."""
+    """Return the SHA-256 over paths and contents of a package's files with some suffixes, or all.
+
+    The files are read once: a process goes on with the code that it has loaded.
+    """
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        if path.suffix in suffixes and path.is_file():
+        if path.is_file() and (not suffixes or path.suffix in suffixes):
             total.update(path.relative_to(folder).as_posix().encode())
             total.update(hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()
 
 
-@functools.cache
 def tool_digest() -> str:
     """Return the SHA-256 over contribbot's source: a version number alone hides changes."""
     return folder_digest(Path(contribbot.__file__).parent, ".py", ".toml")

@@ -8,15 +8,18 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from contribbot.cli import command as cli
 from contribbot.cli.refusal import current_settings
 from contribbot.cli.render import Block, Code, conflict_blocks, count, width
-from contribbot.demo import Demo, DemoStep, demo_folder, walk
 from contribbot.errors import UsageError
 from contribbot.model.base import Model
 from contribbot.queue.exchange import Imported, import_sources, pull_in
 from contribbot.queue.new import BegunQueue, Draft, Wish, add_pin, create, init_queue
+
+if TYPE_CHECKING:
+    from contribbot.demo import DemoStep
 
 #: The numbers of first and last lines that the demo shows of a command's output.
 _FIRST, _LAST = 10, 8
@@ -32,6 +35,8 @@ def demo(
     ),
 ) -> cli.Reply:
     """Take a toy patch from an empty queue to its pull request; nothing leaves this machine."""
+    from contribbot.demo import Demo, DemoStep, demo_folder, walk  # noqa: PLC0415  start-up time
+
     as_json = current_settings().as_json
     start, steps = time.monotonic(), list[DemoStep]()
 

@@ -96,7 +96,7 @@ def torch_include() -> Path | None:
 
 def headers_digest() -> str:
     """Return the SHA-256 of contribbot's stand-in headers, in hexadecimal."""
-    return folder_digest(HEADERS, ".h", "")
+    return folder_digest(HEADERS)
 
 
 class CompilerCall(TypedDict):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import enum
+import functools
 import json
 import linecache
 import os
@@ -62,7 +63,7 @@ _TORCH: Final = [re.escape(f"{path}/") for path in (*torch.__path__, Path(__file
 _PYTHON: Final = [re.escape(f"{sysconfig.get_path(f'{name}stdlib')}/") for name in ("", "plat")]
 _OTHERS: Final = [*_TORCH, ".*/torchinductor_", f"(?P<package>{_PACKAGES})", "<", *_PYTHON]
 #: Files that are not the program's: of torch, of a package, of text that was compiled, of Python.
-_NOT_PROGRAM: Final = re.compile("|".join(_OTHERS))
+_not_program: Final = functools.cache(re.compile("|".join(_OTHERS)).match)
 
 
 class CallSite(NamedTuple):
@@ -154,7 +155,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         if group is _SHAPE:
             return result
         # A cheap test for nearly all operators, which costs less than the dispatch.
-        first = next(_tensors(args), None)
+        first = args[0] if args and isinstance(args[0], Tensor) else next(_tensors(args), None)
         if first is not None and group in _SHORT and not self._strict:
             made = result if isinstance(result, Tensor) else first
             if first.is_cpu and made.is_cpu and (group is _READ or not self._derived):
@@ -288,7 +289,7 @@ def _line(frame: FrameType | None) -> tuple[str, int, str] | None:
     package: tuple[str, int] | None = None
     for caller, line in walk_stack(frame) if frame else ():
         file = caller.f_code.co_filename
-        found = _NOT_PROGRAM.match(file)
+        found = _not_program(file)
         main = file.startswith("<") and caller.f_globals.get("__name__") == "__main__"
         if found is None or main:
             via = f" by {re.sub(_PACKAGES, '', package[0])}:{package[1]}" if package else ""

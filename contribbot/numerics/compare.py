@@ -254,9 +254,12 @@ class _Comparison:
         error = (got - right).abs().clamp_max_(_LARGEST)
         if broken:
             error.masked_fill_(~finite, 0.0)
-        wrong = error > self.allowed
         if self.kind == "exact":
             wrong = differing(actual[block], self.expected[block]).to(finite.device)
+        else:
+            wrong = error > self.allowed
+        if broken:
+            wrong |= ~finite
         largest = float(error.max())
         if not self.non_finite:
             if broken:
@@ -266,7 +269,7 @@ class _Comparison:
             elif self.kind == "exact" and self.place is None and bool(wrong.any()):
                 self.place = index_of(wrong, block)
         self.non_finite += broken
-        self.mismatches += int((wrong | ~finite).count_nonzero())
+        self.mismatches += int(wrong.count_nonzero())
         self.max_abs = max(self.max_abs, largest)
         magnitude = right.abs()
         if not right.is_complex():

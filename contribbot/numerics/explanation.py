@@ -407,9 +407,11 @@ class _Search:
         usual = {name: getattr(self.usual, name) for name in _SMALL}
         centre = self.result(arithmetic, units)
         spread = torch.zeros_like(centre)
+        alike = replace(arithmetic, **usual)
         for choice in self.arithmetics:
-            alike = replace(choice, **usual) == replace(arithmetic, **usual)
-            if alike and choice.accumulate == "float32" and choice.order not in MATRIX_ORDERS:
+            if choice.accumulate != "float32" or choice.order in MATRIX_ORDERS:
+                continue
+            if replace(choice, **usual) == alike:
                 spread = torch.maximum(spread, (self.result(choice, units) - centre).abs())
         # The error of one rounding: half a unit in float32's last place.
         unit = centre.abs() * torch.finfo(torch.float32).eps / 2
@@ -500,7 +502,9 @@ def _spread(units: torch.Tensor, many: int) -> torch.Tensor:
 
 def _distance(left: torch.Tensor, right: torch.Tensor) -> float:
     """Return the distance of two results in the finite elements of the second result."""
-    apart = (left.float() - right.float())[right.float().isfinite()]
+    apart = left.float() - right.float()
+    if not bool(apart.isfinite().all()):
+        apart = apart[right.float().isfinite()]
     # The norm of order 0.5, so that no single row outweighs the rest.
     size = float(torch.linalg.vector_norm(apart, ord=0.5, dtype=torch.float64))
     return size if math.isfinite(size) else math.inf

@@ -340,9 +340,9 @@ def _same_values(watch: TreeWatch, reference: torch.Tensor) -> str:
         numbers = torch.tensor([*watch.numbers], dtype=torch.float64)
         if all(bool(torch.isin(widened(part).cpu(), numbers).all()) for part in parts):
             return watch.numbers[float(reference.flatten()[0])]
-    for name, value in watch.values():
+    for path, name, value in watch.values():
         if isinstance(value, torch.Tensor) and _equal(value, reference):
-            return f"{name} has the same values"
+            return f"{path}: {name} has the same values"
     return ""
 
 

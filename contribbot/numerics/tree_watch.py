@@ -52,16 +52,16 @@ class TreeWatch:
     def compare_names(self, names: Mapping[str, object]) -> None:
         """Note the numbers in a check's module that a module of the tree has as well."""
         own = {*filter(_is_telling, names.values())}
-        for name, value in self.values():
+        for path, name, value in self.values():
             if _is_telling(value) and value in own:
-                self.numbers.setdefault(value, f"{name} is the same number")
+                self.numbers.setdefault(value, f"{path}: {name} is the same number")
 
-    def values(self) -> Iterator[tuple[str, object]]:
-        """Yield the name and value of each variable of the tree's imported modules."""
-        for module in [*sys.modules.values()]:
+    def values(self) -> Iterator[tuple[str, str, object]]:
+        """Yield the file, name and value of each variable of the tree's imported modules."""
+        for module in [*sys.modules.values()] if self.folders else ():
             content = getattr(module, "__dict__", {})
-            if self.folders and (path := self._path(str(content.get("__file__") or ""))):
-                yield from ((f"{path}: {name}", value) for name, value in [*content.items()])
+            if path := self._path(str(content.get("__file__") or "")):
+                yield from ((path, name, value) for name, value in [*content.items()])
 
     def _note_returned(self, frame: FrameType, event: str, result: object) -> None:
         if event != "return" or not (path := self._path(frame.f_code.co_filename)):

@@ -115,7 +115,7 @@ def _judge(
         # A commit that is unchanged but for its id keeps its old patch file.
         new = [commit.commit for commit in saved.commits]
         for at, (was, now) in enumerate(zip(before.commits, new, strict=False)):
-            new[at] = was if _facts(store, was) == _facts(store, now) else now
+            new[at] = was if was == now or _facts(store, was) == _facts(store, now) else now
         files = keep_unchanged(queue.patch(name).files, before.commits, saved.files, new)
         after = stack.with_files({name: files}).apply(name)
         if after.why:

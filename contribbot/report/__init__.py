@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,7 +22,7 @@ from contribbot.queue.load import Queue
 from contribbot.report import story as stories
 from contribbot.report.story import PatchStory, PatchSummary, RecordRow
 from contribbot.sweep.findings import SWEEP_OUTCOMES, Sweep, SweepComparison
-from contribbot.verify.evidence import State, missing, read_records
+from contribbot.verify.evidence import Record, State, missing, read_records
 from contribbot.verify.verdict import too_noisy
 
 if TYPE_CHECKING:
@@ -115,13 +115,13 @@ def make_report(queue: Queue, folder: Path) -> Report:
 
 def survey_of(queue: Queue, folder: str = "") -> Survey:
     """Return the content of all pages, from the queue and its judged evidence records."""
-    records = read_records(queue, queue.evidence)
-    others = [each for each in records if each.path.parent.name not in queue.specs]
+    records, own = read_records(queue, queue.evidence), defaultdict[str, list[Record]](list)
+    for record in records:
+        own[record.path.parent.name].append(record)
+    others = [each for name in own if name not in queue.specs for each in own[name]]
     patches = [queue.patch(name) for name in queue.own]
-    columns, told = stories.columns_of(patches), list[PatchStory]()
-    for patch in patches:
-        own = [each for each in records if each.path.parent.name == patch.name]
-        told.append(stories.patch_story(queue, patch, columns, own))
+    columns = stories.columns_of(patches)
+    told = [stories.patch_story(queue, patch, columns, own[patch.name]) for patch in patches]
     states = Counter(record.state for record in records)
     report = Report(
         folder=folder,
