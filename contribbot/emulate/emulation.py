@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import importlib
 import importlib.util
 import json
@@ -299,16 +298,9 @@ def _end() -> None:
     _STACK.close()
 
 
-#: The threshold of the garbage collector until torch is imported.
-_RARELY: Final = 100_000
-
-
 def start(target: str, folder: str) -> None:
     """Emulate a target from torch's import to the program's end; `folder` has `sitecustomize`."""
     write_event(kind="started")
-    # Objects of imports stay alive: the garbage collector runs less often until torch is there.
-    threshold = gc.get_threshold()
-    gc.set_threshold(_RARELY)
 
     def begin(_torch: ModuleType) -> None:
         # The import of torch takes seconds, and not every process needs torch.
@@ -322,9 +314,6 @@ def start(target: str, folder: str) -> None:
             write_event(kind="error", error=said)
             sys.stderr.flush()
             os._exit(_NOT_HERE)  # nothing of the program may run as if it were emulated
-        gc.freeze()
-        if gc.get_threshold()[0] == _RARELY:  # else the program has set its own
-            gc.set_threshold(*threshold)
 
     atexit.register(_end)
     AfterImport("torch", begin)

@@ -6,6 +6,7 @@ nothing but the standard library here.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -59,7 +60,14 @@ class AfterImport(importlib.abc.MetaPathFinder):
             load = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                load(module)
+                # The objects of an import stay alive: a search for garbage only takes time.
+                enabled = gc.isenabled()
+                gc.disable()
+                try:
+                    load(module)
+                finally:
+                    if enabled:
+                        gc.enable()
                 self._act(module)
 
             # Typeshed declares a method; in Python, a loader's attribute can be replaced.
