@@ -18,7 +18,7 @@ from contribbot.errors import MachineError, UsageError
 from contribbot.fallback.watch import AuditRow, FallbackReport, exit_code, watch
 from contribbot.machine import gpus
 from contribbot.machine.doctor import DoctorReport, PatchStages, examine
-from contribbot.model.evidence import RAN
+from contribbot.model.evidence import target_name
 
 
 @command("doctor --json")
@@ -78,9 +78,9 @@ def _patch_row(patch: PatchStages) -> tuple[str, ...]:
     """Return a table row: the patch, the targets that can run here, and what others lack."""
     lacks: dict[str, dict[str, None]] = {}
     for unit in patch.units:
-        target = unit.target if unit.stage in RAN else f"{unit.stage}:{unit.target}"
+        target = target_name(unit.stage, unit.target)
         missing = (lack.what.partition(";")[0] for lack in unit.lacks)
-        lacks.setdefault(target.removesuffix(":any"), {}).update(dict.fromkeys(missing))
+        lacks.setdefault(target, {}).update(dict.fromkeys(missing))
     here = render.summary_of(target for target, missing in lacks.items() if not missing)
     others = {", ".join(missing): None for missing in lacks.values() if missing}
     return patch.patch, here or "-", StateText("; ".join(others))

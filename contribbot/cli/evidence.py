@@ -40,12 +40,12 @@ def check() -> Reply:
     records += evidence.removed_records(queue, local)
     listed = _listed(queue, records)
     rows = []
-    for record in records:
+    for record, view in zip(records, listed.records, strict=True):
         details, why = record.details, record.why
         if record.state is State.FRESH and details and details.verdict is Verdict.INCOMPLETE:
             rest = verdict_rest(PatchReport.of_record(details), where="there")
             why = f"{why}; {rest.removeprefix(': ')}"
-        rows.append((StateText(record.state), f"{_file(queue, record)}: {why}"))
+        rows.append((StateText(record.state), f"{view.file}: {why}"))
     rows += [(StateText("missing"), f"{name}: no fresh record") for name in listed.missing]
     good = {record.state for record in records} <= {State.FRESH, State.RETIRED}
     blocks = [Table(rows, ("state", "record"))] if rows else ["no records"]

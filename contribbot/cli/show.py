@@ -14,7 +14,7 @@ from contribbot.errors import ContribbotError, UsageError
 from contribbot.lifecycle.status import status as local_status
 from contribbot.lifecycle.status import status_against
 from contribbot.model.base import Model
-from contribbot.model.evidence import RAN, Verdict
+from contribbot.model.evidence import Verdict, first_verdict, target_name
 from contribbot.model.lifecycle import PatchStatus, Text
 from contribbot.model.patch import PatchSpec
 from contribbot.queue import history
@@ -268,10 +268,6 @@ def list_patches() -> cli.Reply:
     return cli.Reply(PatchList(patches=patches, pins=titles, unread=unread), [table, *notes])
 
 
-#: The order of verdicts: if several machines have a verdict, the first verdict here wins.
-_VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
-
-
 def _listed(queue: Queue, name: str) -> ListedPatch:
     """Return a patch for `queue list`, with the verdict and proved targets of fresh records."""
     spec = queue.specs[name]
@@ -293,14 +289,11 @@ def _listed(queue: Queue, name: str) -> ListedPatch:
     fresh = [each.details for each in records if each.state is State.FRESH and each.details]
     verdicts = {Verdict.REFUTED} if refuted else {details.verdict for details in fresh}
     proofs = (result for details in fresh for result in details.stages if proves(result))
-    targets = (
-        each.target if each.stage in RAN else f"{each.stage}:{each.target}" for each in proofs
-    )
-    verdict = str(next((each for each in _VERDICTS if each in verdicts), "no fresh record"))
+    targets = (target_name(each.stage, each.target) for each in proofs)
     return row.model_copy(
         update={
-            "verdict": verdict,
-            "targets": tuple(dict.fromkeys(target.removesuffix(":any") for target in targets)),
+            "verdict": str(first_verdict(verdicts) or "no fresh record"),
+            "targets": tuple(dict.fromkeys(targets)),
             "refuted": refuted,
             "pull_request": pull_request,
             "superseded": superseded,

@@ -322,19 +322,15 @@ def check_title(case: GateCase) -> Observation:
     return failed("other-title", seen, "change `title` in patch.toml")
 
 
-def _no_person(code: str, words: str, name: str, email: str, then: str) -> Observation | None:
-    """Return a failure for a program's or AI's name or address, or a bad address; else None."""
+def _no_person(name: str, email: str) -> str:
+    """Return why a name or address is not a person's; empty: both may be a person's."""
     local, _, domain = email.casefold().rpartition("@")
     robot = local.replace("-", "") in _ROBOTS or "[bot]" in local
     if not local or "." not in domain or domain.rpartition(".")[2] in _NOWHERE:
-        why = f"{email} is no address"
-    elif robot or name.casefold().endswith("[bot]"):
-        why = f"{email} is a program's"
-    elif _AI.fullmatch(name.strip()):
-        why = f"{name} is an AI"
-    else:
-        return None
-    return failed(code, f"{words}{why}", then)
+        return f"{email} is no address"
+    if robot or name.casefold().endswith("[bot]"):
+        return f"{email} is a program's"
+    return f"{name} is an AI" if _AI.fullmatch(name.strip()) else ""
 
 
 def check_sign_off(case: GateCase) -> Observation | None:
@@ -350,9 +346,9 @@ def check_sign_off(case: GateCase) -> Observation | None:
 
     sign = f"{case.edit}; git rebase --signoff"
     for name, mail in case.mails.items():
-        by = ("signed-by-no-person", "signed off by nobody: ", mail.name, mail.email)
-        if failure := _no_person(*by, f"{sign} --reset-author"):
-            return failure
+        if why := _no_person(mail.name, mail.email):
+            seen = f"signed off by nobody: {why}"
+            return failed("signed-by-no-person", seen, f"{sign} --reset-author")
         if not signed(mail):
             seen = f"no Signed-off-by of the author {mail.name} <{mail.email}> in {name}"
             return failed("not-signed", seen, sign)
@@ -589,9 +585,8 @@ def check_person(case: GateCase) -> Observation:
     if who is None:
         then = f"a person does it: contribbot attest {case.name}"
         return failed("nobody", "nobody has read it and run it", then)
-    then = f"name who stands for it, as `person` in {_TABLE}"
-    if failure := _no_person("no-person", "", who.name, who.email, then):
-        return failure
+    if why := _no_person(who.name, who.email):
+        return failed("no-person", why, f"name who stands for it, as `person` in {_TABLE}")
     if isinstance(case.body, ContribbotError):
         seen = f"{who.name}; whether {who.record} holds is not known before there is a text"
         return for_person("person-waits", seen)

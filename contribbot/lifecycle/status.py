@@ -391,7 +391,7 @@ def bisect(
         suspects=() if clear else tuple(suspects),
         steps=tuple(steps.values()),
         left=len(pins) - 2,
-        taken=any(step.taken for step in steps.values() if step.at == suspects[-1]),
+        taken=steps[high].taken,
     )
 
 

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import operator
+from collections.abc import Collection
 from typing import Annotated, Final, Literal
 
 from pydantic import (
@@ -190,6 +191,8 @@ RESULT: TypeAdapter[StageResult] = TypeAdapter(AnyResult)
 ON_HARDWARE = frozenset({"reproduce", "numerics", "bench"})
 #: Stages that run a patch's code: on hardware, or in the emulator.
 RAN: Final = ON_HARDWARE | {"emulate"}
+#: The order of verdicts: if several machines have a verdict, the first verdict here wins.
+_ORDER: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
 #: A remark for people on results of emulated targets.
 NOT_A_GPU: Final = "emulated from AMD's instruction reference; not run on a GPU"
 
@@ -203,6 +206,16 @@ def need_of(name: str) -> tuple[str, str]:
     """Return the stage (or "") and the target of a `--require` name, such as `compile:gfx942`."""
     stage, _, target = name.partition(":") if not is_emulated(name) else ("", "", name)
     return (stage, target) if target else ("", stage)
+
+
+def first_verdict(verdicts: Collection[Verdict]) -> Verdict | None:
+    """Return the verdict of several machines together; None: no verdict."""
+    return next((each for each in _ORDER if each in verdicts), None)
+
+
+def target_name(stage: str, target: str) -> str:
+    """Return the name of a target: with the stage, unless the stage runs the patch's code."""
+    return target if stage in RAN else f"{stage}:{target}".removesuffix(":any")
 
 
 def target_order(name: str) -> tuple[str, int, int, str]:

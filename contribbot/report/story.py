@@ -15,7 +15,7 @@ from contribbot.git.patch_format import parse, plain_path
 from contribbot.model import evidence
 from contribbot.model.base import Model
 from contribbot.model.checks import is_emulated
-from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
+from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict, first_verdict
 from contribbot.model.patch import Patch, units_of
 from contribbot.model.record import FailureRecord
 from contribbot.queue import history
@@ -199,8 +199,6 @@ def _line(
 
 #: The order of outcomes: if several records have an entry, the first outcome here wins.
 _RANK: Final = (Outcome.FAILED, Outcome.PASSED, Outcome.UNAVAILABLE, Outcome.SKIPPED)
-#: The order of verdicts: if several machines have a verdict, the first verdict here wins.
-_VERDICTS: Final = (Verdict.REFUTED, Verdict.PROVED, Verdict.INCOMPLETE)
 _UNSEEN: Final = "no fresh record"
 _ROWS: Final = 8
 
@@ -346,7 +344,7 @@ def patch_story(
     verdict, line = _UNSEEN, f": contribbot verify {patch.name} makes one"
     if entries:
         found = {source.details.verdict for source in fresh}
-        combined = next((each for each in _VERDICTS if each in found), Verdict.INCOMPLETE)
+        combined = first_verdict(found) or Verdict.INCOMPLETE
         results = tuple(each.result for each in entries)
         facts = {
             "stages": results,

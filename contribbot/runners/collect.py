@@ -219,9 +219,9 @@ class _Collection:
             path = scratch / patch / file
             write_atomically(path, content)
             record = judge_record(self._queue, path)
-            if record.state is not State.FRESH or record.statement is None:
+            details = record.details
+            if record.state is not State.FRESH or details is None:
                 return JobRecord(job, patch, file, content, None, f"{record.state}: {record.why}")
-            details = record.statement.predicate.contribbot
             problem = next(self._problems(details, job), "") or self._denial(path)
         return JobRecord(job, patch, file, content, details, problem)
 

@@ -364,9 +364,9 @@ def answer_of(
 
 def _outcome(record: Record, require: Iterable[str], rocm: str) -> Outcome | None:
     """Return the outcome that a record shows for stages under a ROCm version; None: no outcome."""
-    if record.state is not State.FRESH or record.statement is None:
+    details = record.details
+    if record.state is not State.FRESH or details is None:
         return None
-    details = record.statement.predicate.contribbot
     if rocm and not is_version(rocm, details.machine.rocm):
         return None
     outcomes = [

@@ -168,8 +168,9 @@ class CheckRun:
         )
         # Failed tests make the exit status redundant.
         status = None if self.failed else self.status or None
-        shorter = {"failed": tuple(failed), "status": status, "seconds": round(self.seconds, 3)}
-        return RunRecord.model_validate(self, from_attributes=True).model_copy(update=shorter)
+        facts = {name: getattr(self, name) for name in RunRecord.model_fields}
+        facts |= {"failed": tuple(failed), "status": status, "seconds": round(self.seconds, 3)}
+        return RunRecord.model_validate(facts)
 
 
 def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:
