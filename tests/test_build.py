@@ -40,7 +40,7 @@ from tests.test_bench import running
 from tests.tools import kinds
 from tests.toy import PASS_TO_PASS, Toy
 
-pytestmark = pytest.mark.tool("g++", "ninja")
+COMPILES = pytest.mark.tool("g++", "ninja")
 OTHER_CHECK = """
 [[checks]]
 name = "same"
@@ -50,6 +50,7 @@ expect = "pass-to-pass"
 BROKEN = KERNEL.replace("width + height;", "width + heigth;")
 
 
+@COMPILES
 @pytest.mark.slow
 def test_a_kernel_goes_from_red_to_green_through_torch(toy: Toy, program: Program) -> None:
     put_kernel_patch(
@@ -78,6 +79,7 @@ def test_a_kernel_goes_from_red_to_green_through_torch(toy: Toy, program: Progra
     assert program("evidence", "check").code == 0
 
 
+@COMPILES
 def test_an_unchanged_build_is_not_repeated(toy: Toy, program: Program) -> None:
     # No check runs: each would be judged anew with the build, four times.
     put_kernel_patch(toy, checks="")
@@ -109,6 +111,7 @@ CASES: dict[str, tuple[str, dict[str, str | bytes], dict[str, str], str, str]] =
 }  # fmt: skip
 
 
+@COMPILES
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_what_does_not_compile(toy: Toy, program: Program, name: str) -> None:
@@ -135,6 +138,7 @@ def test_what_does_not_compile(toy: Toy, program: Program, name: str) -> None:
         )
 
 
+@COMPILES
 @pytest.mark.parametrize(
     ("table", "said"),
     [
@@ -154,6 +158,7 @@ def test_a_senseless_table(toy: Toy, program: Program, table: dict[str, str], sa
     assert "patch.toml" in ran.err
 
 
+@COMPILES
 def test_without_compiler_its_package_is_named(toy: Toy, program: Program, tmp_path: Path) -> None:
     put_kernel_patch(toy)
     lean = tmp_path / "bin"
@@ -170,6 +175,7 @@ def test_without_compiler_its_package_is_named(toy: Toy, program: Program, tmp_p
     assert check.reason.startswith("red: its build area is unavailable: no C++ compiler")
 
 
+@COMPILES
 @pytest.mark.slow
 def test_a_build_that_takes_too_long_is_not_remembered(toy: Toy, program: Program) -> None:
     # GCC's driver starts what it would run as the arguments of its wrapper.
@@ -205,6 +211,7 @@ def compiled_extension(
     )  # fmt: skip
 
 
+@COMPILES
 def test_several_sources_and_a_binding_become_one_library(tmp_path: Path) -> None:
     ran = compiled_extension(
         tmp_path,
@@ -217,6 +224,7 @@ def test_several_sources_and_a_binding_become_one_library(tmp_path: Path) -> Non
     assert not (tmp_path / "run/sources").exists(), "the copy of the sources was kept"
 
 
+@COMPILES
 @pytest.mark.parametrize(
     ("sources", "flags", "said"),
     kinds([
@@ -238,6 +246,7 @@ def test_the_first_thing_that_is_wrong_is_said(
     assert not list((tmp_path / "product").iterdir())
 
 
+@COMPILES
 @pytest.mark.parametrize(
     ("sent", "field", "said"),
     kinds([
@@ -415,6 +424,7 @@ def put_full(toy: Toy, recipe: dict[str, str] | None = None, env: str = "", **en
     )
 
 
+@COMPILES
 def test_checks_load_what_a_recipe_made_of_each_tree(toy: Toy, program: Program) -> None:
     put_full(toy)
     ran = program("verify", "area", "--json")
@@ -434,6 +444,7 @@ def test_checks_load_what_a_recipe_made_of_each_tree(toy: Toy, program: Program)
     assert log.read_text(encoding="utf-8").startswith("+ make -j")
 
 
+@COMPILES
 @pytest.mark.parametrize(
     ("recipe", "outcome", "said"),
     [
@@ -459,6 +470,7 @@ def test_a_recipe_that_cannot_end_well(
     assert products(toy) == []
 
 
+@COMPILES
 def test_a_recipe_gets_what_it_states_and_nothing_personal(toy: Toy, program: Program) -> None:
     put_full(
         toy,
@@ -477,6 +489,7 @@ def test_a_recipe_gets_what_it_states_and_nothing_personal(toy: Toy, program: Pr
         assert private not in written_text
 
 
+@COMPILES
 @pytest.mark.parametrize(
     "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
 )

@@ -13,7 +13,7 @@ import pytest
 
 from contribbot.compile.toolchain import hip_toolchain, search
 from contribbot.emulate import UnmodelledError
-from contribbot.errors import MachineError, UsageError
+from contribbot.errors import MachineError, UsageError, install
 from contribbot.model.lifecycle import Need
 from contribbot.verify.emulated_kernels import NoKernelError
 from contribbot.verify.pytest_plugin import why_broken
@@ -516,6 +516,18 @@ num_warps = 4
 num_stages = 2
 """
     assert (stated in ran.out) is bool(shown)
+
+
+def test_without_the_extra_it_says_what_installs_it(
+    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(toy, RIGHT, WIDE)
+    monkeypatch.setattr("contribbot.machine.doctor._EMULATOR", ("no_such_module",))
+    ran = program("verify", "wave", "--json", "--require", "emulated:gfx942")
+    (result,) = emulated(ran).values()
+    assert result.outcome == "unavailable"
+    assert result.reason.endswith(install("emulate"))
+    assert ran.code == 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -57,6 +58,15 @@ def test_a_block_fails_where_it_leaves_its_device(case: str, device: str) -> Non
     if error and said:
         assert re.search(said, str(error), re.DOTALL)
         assert "fallback aten" not in said or __file__ in str(error)
+
+
+def test_a_sparse_tensor_is_counted_where_it_leaves_the_cpu(tmp_path: Path) -> None:
+    x, said = torch.ones(2, device="meta"), "upload aten::_to_copy, 1 x"
+    with pytest.MonkeyPatch.context() as patch:
+        # Where the variable is missing, torch sets the variable itself, and leaves it set.
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+        with pytest.raises(AssertionError, match=said), expect_device("meta"):
+            (x + 1, torch.eye(2).to_sparse().to("meta"))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import functools
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -231,6 +233,7 @@ pin add toy | missing argument 'RELEASE'; give name and version apart: contribbo
 --queue bare new x --title T | no pin at all in
 verify | no patch named; name one of `contribbot queue list`, or use --all
 verify --all area | --all names every patch already; leave out --all, or area
+undo area x | not versions of a patch
 show plain.txt | no such patch: plain.txt; see `contribbot queue list`
 status --upstream toy | --upstream and --text-only go with --against TAG; contribbot status
 status --against v1.0 --upstream tay | --upstream tay: none of these patches is for it; name one
@@ -317,6 +320,22 @@ def test_wrong_usage(place: Toy, code: int, line: str, said: str) -> None:
     assert said in ran.err
     assert "; " in ran.err, "no next step"
     assert unparsable(ran.err) == []
+
+
+def test_a_reader_that_goes_away(place: Toy) -> None:
+    program = f"{sys.executable} -m contribbot"
+    for line in (
+        "show area",
+        "queue list --json",
+        "--help",
+        "evidence show area",
+        "queue export area",
+    ):
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", f"{program} {line} | head -c 1"],
+            cwd=place.queue, capture_output=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, b"Error" in done.stderr) == (0, False), line
 
 
 @pytest.mark.parametrize("name", FORMER)

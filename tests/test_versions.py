@@ -151,6 +151,7 @@ def test_versions_of_a_patch_that_left_are_compared(changed: Toy, program: Progr
     assert ran.code == 2
     assert "area: not in the queue any more" in ran.err
     assert "name two versions: v1..v2" in ran.err
+    assert "no such patch: are" in program("queue", "diff", "are", "v1..v2").err
 
 
 def test_what_a_version_stood_on_is_found_under_its_new_name(toy: Toy) -> None:

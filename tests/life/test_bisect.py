@@ -69,6 +69,7 @@ def test_what_cannot_be_told_is_passed_over_and_said(releases: Toy, program: Pro
             2,
             "does not come after v1.3; write them the other way round",
         ),
+        (["v1.3", "v1.3", "--commits"], 2, "both ends are v1.3"),
         # As where each release has a branch of its own.
         (
             ["stable", "v1.3", "--commits"],

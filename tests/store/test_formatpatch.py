@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.git.patch_format import format_commits, keep_unchanged
+from contribbot.git.patch_format import format_chains, format_commits, keep_unchanged
 from contribbot.git.repository import Store, open_store
 from contribbot.model.patch import PatchFile
 from tests.toy import FIXED, Toy, git
@@ -34,14 +34,30 @@ def store(toy: Toy, tmp_path: Path) -> Store:
     return opened
 
 
+def theirs(toy: Toy, folder: Path, *what: str) -> list[PatchFile]:
+    git(toy.upstream, "format-patch", "-q", *NEUTRAL, "-o", str(folder), *what)
+    return [PatchFile(path.name, path.read_bytes()) for path in sorted(folder.iterdir())]
+
+
 def test_the_files_are_those_that_git_writes(toy: Toy, store: Store, tmp_path: Path) -> None:
     tip = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
-    folder, commits = tmp_path / "theirs", f"{toy.commit}..{tip}"
-    git(toy.upstream, "format-patch", "-q", *NEUTRAL, "-o", str(folder), commits)
-    expected = [PatchFile(path.name, path.read_bytes()) for path in sorted(folder.iterdir())]
+    expected = theirs(toy, tmp_path / "theirs", f"{toy.commit}..{tip}")
     assert list(format_commits(store, toy.commit, tip)) == expected
     assert len(expected) == 3
     assert format_commits(store, tip, tip) == ()
+
+
+def test_many_chains_are_the_same_as_one_by_one(toy: Toy, store: Store, tmp_path: Path) -> None:
+    one, two, three = (
+        git(toy.upstream, "rev-list", "--reverse", f"{toy.commit}..HEAD").decode().split()
+    )
+    chains = [[three], [one, two], [], [two], [three]]
+    made = format_chains(store, chains)
+    assert list(made[0]) == theirs(toy, tmp_path / "a", "-1", three)
+    assert list(made[1]) == theirs(toy, tmp_path / "b", f"{toy.commit}..{two}")
+    assert made[2] == ()
+    assert list(made[3]) == theirs(toy, tmp_path / "c", "-1", two)
+    assert made[4] == made[0]
 
 
 def test_unchanged_commits_keep_their_bytes() -> None:
