@@ -19,7 +19,7 @@ from contribbot.runners.actions import templates_folder
 from tests.toy import GIT_ENV, Toy, git
 
 ROOT: Final = Path(__file__).parent.parent.parent
-_BIN: Final = Path(sys.executable).parent
+BIN: Final = Path(sys.executable).parent
 _STAND_INS: Final = Path(__file__).with_name("actions")
 #: A block of a job that says which container it runs in.
 _CONTAINER: Final = re.compile(r"^ {4}container:\n(?: {6}.*\n)+", re.MULTILINE)
@@ -87,7 +87,7 @@ class Act:
         path = self.queue / ".github/workflows" / workflow
         given = {"ARTIFACTS": str(self.artifacts), **env}
         return [
-            str(_BIN / "act"), event, "--workflows", str(path), "--no-cache-server",
+            str(BIN / "act"), event, "--workflows", str(path), "--no-cache-server",
             "--pull=false", "--concurrent-jobs", "2", "--defaultbranch", "main",
             "--platform", "self-hosted=-self-hosted", "--platform", "ubuntu-24.04=-self-hosted",
             *(f"--local-repository={each}" for each in _local(path.read_text(encoding="utf-8"))),

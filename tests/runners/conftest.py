@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
 from contribbot.model.evidence import (
     Gpu,
@@ -30,7 +29,7 @@ from contribbot.verify.evidence import write_evidence
 from tests.conftest import Program, Ran, dig
 from tests.contribute.conftest import _no_pause, github, proved
 from tests.github.handle import GitHub
-from tests.github.state import Repository, User
+from tests.github.state import Json, Repository, User
 from tests.github.state_actions import (
     Run,
     Storage,
@@ -130,8 +129,6 @@ class Ranged:
 
 COMPILED, RAN = "compile-rocm7.1-1", "gfx942-mi300-rocm7.1-1"
 REPOSITORY = "example/queue"
-
-Json = dict[str, JsonValue]
 
 
 def packed(files: Mapping[str, bytes]) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from contribbot.runners.plan import Plan
 from tests.conftest import Program
 from tests.contribute.flow import Person
 from tests.contribute.gatetoy import Proved, edit, make_table
+from tests.contribute.place import WRITES
 from tests.github.handle import GitHub
 from tests.hiptoy import LONG, QUICK, entry, put_kernel
 from tests.runners.acting import RUNNERS, Act, Acted, put_under_act, requirements
@@ -132,9 +132,6 @@ def test_jobs_of_a_run_leave_records(act: Act) -> None:
         assert ("gpu-not-visible" in faults) is (job == GPU)
 
 
-WRITES = {"POST", "PUT", "PATCH", "DELETE"}
-
-
 class Desk:
     """A person whose attested queue is a repository, and the workflow that they start."""
 
@@ -150,8 +147,7 @@ class Desk:
         )  # fmt: skip
 
     def kept(self) -> dict[str, bytes]:
-        with zipfile.ZipFile(self.act.artifacts / "contribbot-open-pr.zip") as archive:
-            return {name: archive.read(name) for name in archive.namelist()}
+        return unpacked((self.act.artifacts / "contribbot-open-pr.zip").read_bytes())
 
     def writes(self) -> list[str]:
         asked = self.person.table.github.requests

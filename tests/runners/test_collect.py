@@ -18,6 +18,7 @@ from contribbot.verify.evidence import State, read_records
 from tests.conftest import Ran
 from tests.github.faults import CONFLICT, Fault, Faults
 from tests.github.handle import GitHub
+from tests.github.state import Json
 from tests.github.state_actions import Run, Storage, actions_of, add_job, end_job
 from tests.runners.conftest import (
     CHECKS,
@@ -27,7 +28,6 @@ from tests.runners.conftest import (
     MI300,
     RAN,
     Home,
-    Json,
     Ranged,
     details,
     make_home,

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,16 +21,14 @@ from tests.github.handle import GitHub
 from tests.github.pulling import set_labels
 from tests.github.state import Repository, User
 from tests.github.world import make_source
-from tests.runners.acting import RUNNERS, build_wheel
+from tests.runners.acting import BIN, RUNNERS, build_wheel
 from tests.toy import Toy, git
-
-_BIN: Final = Path(sys.executable).parent
 
 
 def zizmor(files: Sequence[Path]) -> list[str]:
     """Return what zizmor finds at its most pedantic, without asking GitHub."""
     done = subprocess.run(
-        [_BIN / "zizmor", "--offline", "--no-progress", "--no-config", "--persona", "pedantic",
+        [BIN / "zizmor", "--offline", "--no-progress", "--no-config", "--persona", "pedantic",
          "--format", "json-v1", *files],
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
@@ -43,7 +40,7 @@ def zizmor(files: Sequence[Path]) -> list[str]:
 def against_schema(files: Sequence[Path]) -> list[str]:
     """Return how files differ from the JSON schema of workflows."""
     done = subprocess.run(
-        [_BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows",
+        [BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows",
          "--output-format", "json", *files],
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
