@@ -33,7 +33,7 @@ _WITHOUT_BASE: Final = "lacks the necessary blob"
 
 @dataclass(frozen=True)
 class PatchPath:
-    """A path in a patch file, with the file's name and the pin to which it is applied."""
+    """A path in a patch file, with the names of the patch file and of the pin, for messages."""
 
     patch_file: str
     path: str
@@ -42,7 +42,7 @@ class PatchPath:
     def conflict(
         self, why: str, hunk: int = 0, line: int = 0, sides: Sequence[tuple[str, ...]] = ()
     ) -> ConflictSide:
-        """Return a conflict at a hunk (0: the whole file); `line` is the nearest line."""
+        """Return a conflict at a hunk (0: the whole file); `line`: the file's best match."""
         what = f"hunk {hunk} of {self.path}" if hunk else self.path
         expected, found, wanted = sides or ((), (), ())
         return ConflictSide(
@@ -156,7 +156,7 @@ class Index:
         return {path: head.split(" ") for head, _, path in rows}
 
     def apply(self, diff: bytes, *options: str) -> process.Completed:
-        """Apply a diff; a diff that does not fit leaves the index unchanged."""
+        """Apply a diff; without `--3way`, a diff that does not fit leaves the index unchanged."""
         command = ("apply", "--cached", "--verbose", "--whitespace=nowarn", *options, "-")
         return self._store.git(*command, stdin=diff, env=self._env, accept=(0, 1, 128))
 
@@ -218,7 +218,7 @@ def _folders(path: str) -> set[str]:
 
 
 def _apply(store: Store, index: Index, mail: Mail, fitted: list[_Fitted], reason: str) -> str:
-    """Apply a patch, with --3way if a `reason` is given; return the failure; empty: no failure."""
+    """Apply a patch, with --3way after a failure (`reason`); return the failure, or empty."""
     before = index.entries
     done = index.apply(mail.diff, *(["--3way"] if reason else []))
     words = done.stderr.decode("utf-8", "replace")

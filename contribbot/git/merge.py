@@ -1,4 +1,4 @@
-"""Move patches onto another base: git merges each commit; a conflict stops no other patch."""
+"""Move patches onto another base: git merges each commit; a conflict stops only dependents."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Moving:
     """A patch to move to another base, with its commits on the old base."""
 
     name: str
-    #: The names of all its dependencies, in the order in which they were applied.
+    #: The names of all dependencies of the patch, in the order in which git applied them.
     below: tuple[str, ...]
     #: The patch's commits on the old pin, on top of its dependencies' commits.
     series: Series
@@ -71,7 +71,7 @@ class RebaseResult:
     #: The commit below the patch: the new release with the patch's dependencies.
     base: str
     #: All commits after the release, up to the patch's last commit (on a conflict: up to the last
-    #: that was merged): first those of the dependencies, then those of the patch.
+    #: merged commit): first the dependencies' commits, then the patch's commits.
     row: tuple[Picked, ...] = ()
     #: The new patch files; none unless the patch is clean or merged.
     files: tuple[PatchFile, ...] = ()
@@ -80,7 +80,7 @@ class RebaseResult:
 
     @property
     def commits(self) -> tuple[str, ...]:
-        """The commits of the patch on the new base, without those of dependencies."""
+        """The patch's own commits on the new base, without the commits of dependencies."""
         return tuple(picked.commit for picked in self.row if picked.patch == self.name)
 
 
@@ -94,7 +94,7 @@ def move(
     scratch: Path,
     files: bool = True,
 ) -> list[RebaseResult]:
-    """Move patches to another base, in `store.exclusive()`; `files`: write new patch files."""
+    """Move patches onto `new`, in `store.exclusive()`; return the results, with patch `files`."""
     known = {patch.name for patch in patches}
     if lacking := [patch.name for patch in patches if not known.issuperset(patch.below)]:
         raise ValueError(f"these depend on what is not moved: {', '.join(lacking)}")
@@ -164,7 +164,7 @@ class _Move:
     def _compared(
         self, moved: RebaseResult, texts: Mapping[str, str], paths: Mapping[str, set[str]]
     ) -> RebaseResult:
-        """Compare a moved patch's diffs with its old diffs: the status, and the reasons."""
+        """Return a moved patch with status and reasons, by comparing its new and old diffs."""
         status, notes = Text.CLEAN, []
         new = {picked.file: picked.commit for picked in moved.row if picked.patch == moved.name}
         for applied in self._patches[moved.name].series.applied:
@@ -189,7 +189,7 @@ class _Move:
         return self._store.git(*below).stdout.decode().split() if patch.below else []
 
     def _find_in_release(self) -> set[str]:
-        """Return patches whose diff can be reverted on the release, but not on the old base."""
+        """Return the names of patches whose diff reverts on the release, not on the old base."""
         asked: list[Moving] = []
         for patch in self._patches.values():
             touched = [

@@ -107,7 +107,7 @@ def plain_path(name: str) -> str:
 
 
 def path_of(part: PatchedFile) -> str:
-    """Return a diff's new path of a file, or the old path of a removed file."""
+    """Return a file's new path in a diff; for a removed file, the old path."""
     return plain_path(part.source_file if part.is_removed_file else part.target_file)
 
 
@@ -163,7 +163,7 @@ def changes(store: Store, base: str, patched: str) -> list[Change]:
 
 
 def _read_raw(raw: bytes) -> list[Change]:
-    """Read what `git diff-tree` prints: a commit's id, then a line and a path for each change."""
+    """Return the changes that `git diff-tree` printed, each with the last printed commit id."""
     rows: list[Change] = []
     commit = ""
     fields = iter(os.fsdecode(raw).split("\0"))
@@ -302,7 +302,7 @@ def export(
 
 
 def altered(store: Store, export: ExportedTree) -> str:
-    """Return a path that was changed or added after the export; empty: nothing was."""
+    """Return a path that was changed or added after the export; empty: no such path."""
     if not export.folder.is_dir():
         return "."
     for ask in (("diff-files", "--name-only", "-z"), ("ls-files", "--others", "-z")):
@@ -393,7 +393,7 @@ def touched_files(files: Iterable[PatchFile]) -> list[TouchedFile]:
 
 
 def commit_of(mail: bytes) -> str:
-    """Return the commit id in the first line of git's mail; empty: the line has no such id."""
+    """Return the commit id in the first line of a patch file; empty: no id, or only zeros."""
     named = re.match(rb"From ([0-9a-f]{40,64}) Mon Sep 17 00:00:00 2001\n", mail)
     return named[1].decode() if named and named[1].strip(b"0") else ""
 

@@ -61,7 +61,7 @@ def git_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def ask_git(folder: Path, *args: str, stdin: bytes = b"") -> str:
-    """Return git's output in a folder; empty if git fails or finds no repository."""
+    """Return the output of a git command in a folder; empty: git failed, or is in no repository."""
     # In a job's container, the checkout belongs to another user; git would refuse it.
     setting = {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
     env = git_environment({"GIT_CONFIG_COUNT": "1", **setting})

@@ -1,4 +1,4 @@
-"""Sources of pins: the request for a tree, the answer, the ref, and the progress display."""
+"""Types that all sources of pins share, the refs of pins, and texts without credentials."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Progress(Protocol):
     """A display of the progress of a long step; the base class shows nothing."""
 
     def start(self, label: str, total: int | None) -> None:
-        """Begin a step of `total` bytes (None: unknown)."""
+        """Begin a step with the name `label` and of `total` bytes (None: unknown)."""
         del label, total
 
     def advance(self, count: int) -> None:
@@ -81,7 +81,7 @@ class SourceRequest:
         return self.upstream.release.generated if self.upstream.release else ()
 
     def spec_as(self, kind: type[Spec]) -> Spec:
-        """Return `spec` after a check of its type."""
+        """Return `spec`; raise TypeError if `spec` is no `kind`."""
         if not isinstance(self.spec, kind):
             raise TypeError(f"{self.spec.kind} is no {kind.__name__}")
         return self.spec
@@ -96,7 +96,7 @@ class SourceRequest:
 
 
 def default_remote(upstream: Upstream) -> str:
-    """Return the URL of an upstream's repository on GitHub, or on `GITHUB_SERVER_URL`."""
+    """Return the URL of an upstream's repository on `GITHUB_SERVER_URL`, by default github.com."""
     server = os.environ.get("GITHUB_SERVER_URL", "") or "https://github.com"
     return f"{server.rstrip('/')}/{upstream.repository}"
 
@@ -109,7 +109,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
-    """Return the store's ref for a pin's source, with a digest of all that decides the tree."""
+    """Return the store's ref for a pin's source; the ref has a digest of the tree's inputs."""
     # Each build of a release (`+cpu`, `+rocm6.4`) has its own tree.
     installed = installed_version(spec.distribution) if spec.kind == "installed" else None
     facts: dict[str, object] = {

@@ -69,7 +69,7 @@ _Words = Annotated[
 
 
 class PipConfig(BaseModel):
-    """Pip's indexes, folders and network settings; never printed, as they may hold passwords."""
+    """Pip's indexes, folders and network settings; never printed, as URLs may hold passwords."""
 
     model_config = ConfigDict(
         frozen=True, populate_by_name=True, alias_generator=lambda name: name.replace("_", "-")
@@ -94,7 +94,7 @@ class PipConfig(BaseModel):
 
 
 def read_pip_config() -> PipConfig:
-    """Return the settings that `pip config list` prints, checked."""
+    """Return the settings that `pip config list` prints; raise SourceError for an invalid value."""
     sections: dict[str, dict[str, str]] = {}
     for name, value in _pip_settings():
         section, _, key = name.partition(".")
@@ -158,7 +158,7 @@ class File:
 
 @dataclass(frozen=True)
 class PackagePlace:
-    """A package index or folder: a distribution's files in it, or why it cannot be read."""
+    """A package index or folder, with a distribution's files in the place, or the read error."""
 
     name: str  # without credentials
     files: tuple[File, ...] = ()
@@ -166,14 +166,14 @@ class PackagePlace:
 
 
 def _describe(places: list[PackagePlace]) -> str:
-    """Return a line about all places: a place's number of files, or why it cannot be read."""
+    """Return a line with each place's number of files, or with the error that reading gave."""
     counts = ((place, len(place.files) or "no") for place in places)
     listed = (place.fault or f"{place.name} has {count} files" for place, count in counts)
     return "; ".join(listed) or "pip is configured with no-index and without find-links"
 
 
 def _read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]:
-    """Yield each folder of pip, then each index; warn of a place that cannot be read."""
+    """Yield pip's `find-links` folders, then its indexes; log a warning for an unreadable place."""
     indexes = (config.index_url, *config.extra_index_url)
     wanted = canonicalize_name(distribution)
     for place in (*config.find_links, *(() if config.no_index else indexes)):
@@ -207,14 +207,14 @@ def _read_places(distribution: str, config: PipConfig) -> Iterator[PackagePlace]
 
 
 def _local(link: str) -> Path | None:
-    """Return the local path that one of pip's links names; None: the link is remote."""
+    """Return the local path that a link of pip's settings names; None: the link is a remote URL."""
     if link.startswith("file:"):
         return Path(unquote(urlsplit(link).path))
     return None if "://" in link else Path(link).expanduser()
 
 
 def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
-    """Return the archives in a folder, with the digests of a distribution's archives."""
+    """Return a distribution's archives in a folder, with SHA-256; SourceError: no such folder."""
     import pypi_simple  # noqa: PLC0415  0.1 s that only downloads pay
 
     if not path.is_dir():
@@ -230,7 +230,7 @@ def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
 
 
 def _read_index(distribution: str, index: str, config: PipConfig) -> list[DistributionPackage]:
-    """Return a distribution's files on an index; empty: the index does not know its name."""
+    """Return a distribution's files on an index; empty: the index has no such distribution."""
     import pypi_simple  # noqa: PLC0415  see _read_folder
 
     if index in config.find_links:
@@ -252,7 +252,7 @@ def _host(url: str) -> str:
 
 
 def _client(index: str, config: PipConfig) -> PyPISimple:
-    """Return a client of an index with pip's certificates and proxy."""
+    """Return a client with pip's certificates and proxy; raise SourceError for untrusted http."""
     import pypi_simple  # noqa: PLC0415  see _read_folder
     import requests.adapters  # noqa: PLC0415  see _read_folder
     from urllib3 import Retry  # noqa: PLC0415  see _read_folder
@@ -300,7 +300,7 @@ def _network(source: str) -> Iterator[None]:
 
 
 def _find(spec: ReleaseSource, config: PipConfig) -> File:
-    """Return the pinned file from the first place that announces the pinned digest, or none."""
+    """Return the pinned file from the first place that states the pinned digest, or no digest."""
     kind, tags = "source archive", ""
     if isinstance(spec, WheelSource):
         kind, tags = f"wheel {spec.tags}", spec.tags
@@ -361,7 +361,7 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
 
 
 def _checked(path: Path, spec: ReleaseSource) -> Path:
-    """Return a cached file's path; raise IntegrityError if its name has another version."""
+    """Return a cached file's path; raise IntegrityError if the file's name has another version."""
     name = path.name.removesuffix(".zip").removesuffix(".tar.gz")
     wheel = isinstance(spec, WheelSource)
     if not _is_version(name.split("-")[1] if wheel else name.rpartition("-")[2], spec.version):
@@ -431,7 +431,7 @@ class Release:
 
 
 def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> list[Release]:
-    """Return an upstream's final releases on package indexes, the oldest first."""
+    """Return an upstream's final releases and the releases of the tags `also`, the oldest first."""
     recipe, known, places = _known(upstream)
     if not known:
         raise SourceError(
@@ -442,12 +442,12 @@ def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> lis
 
 
 def resolve(pin: Pin, upstream: Upstream, tag: str) -> Pin:
-    """Return a pin like this pin, at another tag of the same upstream."""
+    """Return a pin of the same upstream at a tag; at the pin's own tag, the pin itself."""
     return pin if tag == pin.tag else resolve_file(pin, upstream, tag)[0]
 
 
 def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | None]:
-    """Return a pin at another tag, and its source archive, or else its best wheel."""
+    """Return a pin at a tag, and the source archive, or else a wheel; own tag: the pin and None."""
     recipe, known, places = _known(upstream)
     final = [release for release in known if release.final]
     # A release that is asked for by name may be withdrawn.
@@ -475,7 +475,7 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
 
 
 def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], list[PackagePlace]]:
-    """Return the upstream's recipe, the known releases, oldest first, and the places read."""
+    """Return the upstream's release recipe, its releases (oldest first), and all places of pip."""
     recipe = upstream.release
     if recipe is None:
         raise SourceError(
@@ -539,7 +539,7 @@ def _source(recipe: ReleaseRecipe, file: File) -> ReleaseSource:
 
 
 def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
-    """Yield the pin's sources of kind `installed`, if this Python has the version installed."""
+    """Yield the pin's `installed` sources at `version`, if this Python has `version` installed."""
     for spec in pin.sources:
         if isinstance(spec, InstalledSource):
             there = installed_version(spec.distribution) or ""

@@ -74,7 +74,7 @@ class Remote:
         return redact(self.url)
 
     def git(self, *args: str, timeout: float = _ASK_TIMEOUT) -> str:
-        """Run git with the user's network settings; others see arguments, so the URL is none."""
+        """Run git with the user's network settings; keep the URL out of the arguments."""
         settings = {**_SETTINGS, f"remote.{_REMOTE}.url": self.url}
         env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
         env |= {"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never"}
@@ -184,7 +184,7 @@ def refuse_moved(job: SourceRequest, commit: str) -> None:
 
 
 def tagged_commit(job: SourceRequest) -> str | None:
-    """Return the commit that the pin's tag names on the remote; None: the remote did not tell."""
+    """Return the commit that the pin's tag names on the remote; None: no answer, or no such tag."""
     try:
         return _ask(job, _remote(job), timeout=_RECHECK_TIMEOUT)[1]
     except SourceError as error:
@@ -193,7 +193,7 @@ def tagged_commit(job: SourceRequest) -> str | None:
 
 
 def _ask(job: SourceRequest, remote: Remote, *, timeout: float = _ASK_TIMEOUT) -> tuple[str, str]:
-    """Return the ref or commit to fetch, and the commit that the fetch must give."""
+    """Return the ref or commit to fetch, and the commit that the fetched ref must have."""
     tag = f"refs/tags/{job.pin.tag}"
     ids = remote.refs(tag, f"{tag}^{{}}", timeout=timeout)
     # An annotated tag is an object; `^{}` names the commit that the object points to.
@@ -263,7 +263,7 @@ _TAG_REF: Final = re.compile(r"refs/tags/(?P<tag>[A-Za-z0-9][A-Za-z0-9._+-]*)")
 
 
 def release_tags(upstream: Upstream, source: GitSource, *, also: Collection[str] = ()) -> list[str]:
-    """Return a repository's tags of final releases, the oldest release first."""
+    """Return a repository's tags that are final releases or in `also`, the oldest release first."""
     with elsewhere(upstream, source) as remote:
         return _final(_tags(remote), also)
 
@@ -276,7 +276,7 @@ def _tags(remote: Remote) -> list[str]:
 
 
 def _final(tags: Sequence[str], also: Collection[str] = ()) -> list[str]:
-    """Return the tags of final releases among some tags, the oldest release first."""
+    """Return the tags that are final releases, or versions in `also`, the oldest release first."""
     versions: dict[str, Version] = {}
     for tag in tags:
         with contextlib.suppress(InvalidVersion):

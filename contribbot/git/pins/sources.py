@@ -192,7 +192,7 @@ def _is_generated(member: TreeFile) -> bool:
 
 
 def is_python(path: str, packages: tuple[str, ...]) -> bool:
-    """Return whether a path without `..` is a Python file in one of the package folders."""
+    """Return whether a path is a Python file in a package folder; no: the path contains `..`."""
     inside = path.startswith(tuple(f"{package}/" for package in packages))
     return inside and path.endswith(".py") and {"", ".", ".."}.isdisjoint(path.split("/"))
 
@@ -252,7 +252,7 @@ def _distribution(spec: InstalledSource) -> importlib.metadata.Distribution:
 def _recorded(
     spec: InstalledSource, installed: importlib.metadata.Distribution
 ) -> dict[str, bytes]:
-    """Return the SHA-256 of each Python file that RECORD lists, also of missing files."""
+    """Return, by path, the SHA-256 of each Python file that RECORD lists, also of missing files."""
     record = installed.read_text("RECORD")
     if record is None:
         raise IntegrityError(
