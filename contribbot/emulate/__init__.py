@@ -1,11 +1,11 @@
-"""Execute AMD machine code on a processor, by the vendor's description of each instruction.
+"""Execute AMD GPU machine code on the CPU, as AMD's documents describe each instruction.
 
 The results follow AMD's documents, not a measured chip (docs/emulate.md). `compile_hip`,
 `compile_triton` and `load` return kernels, and `launch` executes a kernel on arrays of this
-process. `device` makes an emulated GPU torch's `cuda` in this process, and `run` in a program.
+process. `device` makes an emulated GPU torch's `cuda` in this process, `run` in another program.
 Sizes are in bytes, work-items and workgroups. The base class of all errors is `EmulatorError`:
 `KernelError` for a kernel that breaks a rule, `RequestError` for a call that does not fit, and
-`NoResultError` where no result follows, among these `UnmodelledError` for a gap of the model.
+`NoResultError` if no result follows; its subclass `UnmodelledError` names an unmodelled feature.
 """
 
 from typing import Final

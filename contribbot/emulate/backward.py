@@ -24,14 +24,14 @@ _KEY: Final = "contribbot.emulate"
 
 @dataclass
 class Watches:
-    """The hooks and the tensors that keep their gradient, by the number of a node's result."""
+    """The tensor hooks of an autograd node and its tensors with `retain_grad`, by output number."""
 
     hooks: dict[int, Mapping[int, Hook]] = field(default_factory=dict)
     retained: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
 
 
 def watches_of(node: graph.Node) -> Watches:
-    """Return the watches of a node, which are in the node's metadata."""
+    """Return the `Watches` in an autograd node's metadata; the first call adds empty `Watches`."""
     metadata: dict[str, Watches] = getattr(node, "metadata")  # noqa: B009  torch's stub has a method there
     return metadata.setdefault(_KEY, Watches())
 
@@ -46,7 +46,7 @@ def run_backward(
     *,
     accumulate_grad: bool,
 ) -> tuple[torch.Tensor | None, ...]:
-    """Run the backward pass of torch's `_engine_run_backward`, also for graphs of the GPU."""
+    """Run a backward pass and return the gradients of `inputs`, as `_engine_run_backward` does."""
     if not any(isinstance(each, torch.Tensor) and each.is_cuda for each in outputs):
         return _ENGINE(
             outputs,
@@ -109,7 +109,7 @@ def run_backward(
 
 
 def _dependants(roots: Sequence[graph.Node]) -> dict[graph.Node, int]:
-    """Return each reachable node with the number of nodes that lead to the node."""
+    """Return the nodes reachable from `roots`, each with the number of edges to the node."""
     found, todo = dict.fromkeys(roots, 0), [*dict.fromkeys(roots)]
     while todo:
         for following in _following(todo.pop()):
@@ -125,7 +125,7 @@ def _following(node: graph.Node) -> list[graph.Node]:
 
 
 def _gradients(node: graph.Node, arrived: dict[int, torch.Tensor]) -> Gradients:
-    """Return the gradients of a node's inputs, after the node's hooks have run."""
+    """Run a node's hooks and backward function; return one gradient or None per next function."""
     if not arrived:
         return [None] * len(node.next_functions)
     outer: tuple[torch.Tensor | None, ...] = tuple(
@@ -154,7 +154,7 @@ def _gradients(node: graph.Node, arrived: dict[int, torch.Tensor]) -> Gradients:
 def _replaced(
     answer: object, before: tuple[torch.Tensor | None, ...]
 ) -> tuple[torch.Tensor | None, ...]:
-    """Return the gradients that a hook returns; if the hook returns None, the gradients before."""
+    """Return the gradients that a hook returned, or `before` for None; check their number."""
     if answer is None:
         return before
     after = answer if isinstance(answer, tuple) else (answer,)
@@ -171,7 +171,7 @@ def _add(gradients: dict[int, torch.Tensor], place: int, gradient: torch.Tensor)
 
 
 def _accumulate(node: graph.Node, gradient: torch.Tensor | None) -> None:
-    """Add a gradient to the gradient of a leaf, and call the hooks around the addition."""
+    """Add a gradient to a leaf tensor's `grad`; call the hooks before and after the addition."""
     variable: torch.Tensor | None = getattr(node, "variable", None)
     if variable is None or gradient is None:
         return
@@ -194,7 +194,7 @@ def _add_to(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
 
 
 def _call_tensor_hooks(node: graph.Node, arrived: dict[int, torch.Tensor]) -> None:
-    """Call the hooks of the tensors whose gradients have arrived, and store retained gradients."""
+    """Apply a node's tensor hooks to the gradients in `arrived`; store retained gradients."""
     variable: torch.Tensor | None = getattr(node, "variable", None)
     watches = watches_of(node)
     hooks = watches.hooks
@@ -213,7 +213,7 @@ def _call_tensor_hooks(node: graph.Node, arrived: dict[int, torch.Tensor]) -> No
 
 
 class _ProbeError(Exception):
-    """Carries a node's hooks out of `register_hook`: torch has no other way to the hooks."""
+    """Raised by `register_hook` for `_probe`; has a node's hooks, which torch does not expose."""
 
     def __init__(self, hooks: Mapping[int, Hook] | None) -> None:
         super().__init__()
@@ -221,11 +221,11 @@ class _ProbeError(Exception):
 
 
 def _probe(*_: object) -> None:
-    """A hook that `register_hook` does not register: the refusal carries the node's hooks."""
+    """A hook for which `register_hook` raises `_ProbeError` with the node's hooks."""
 
 
 def register_hook(hooks: dict[int, Hook] | None, hook: Hook) -> tuple[dict[int, Hook], object]:
-    """Register a hook as torch's `_register_hook` does, which C++ calls with a node's hooks."""
+    """Replace torch's `_register_hook`, which C++ calls; for `_probe`, raise `_ProbeError`."""
     if hook is _probe:
         raise _ProbeError(hooks)
     return _REGISTER(hooks, hook)  # type: ignore[no-any-return, no-untyped-call]  # torch has no types

@@ -42,7 +42,7 @@ class _MetadataEntry(BaseModel):
 
 
 class Argument(_MetadataEntry):
-    """One argument of a kernel."""
+    """A kernel argument of the metadata: name, offset and size in bytes, and kind."""
 
     name: str = ""
     offset: int
@@ -51,7 +51,7 @@ class Argument(_MetadataEntry):
 
 
 class Metadata(_MetadataEntry):
-    """The metadata of a kernel."""
+    """A kernel's metadata, with the keys of LLVM's AMDGPUUsage."""
 
     name: str
     symbol: str
@@ -81,12 +81,12 @@ class Descriptor:
 
     @property
     def round_modes(self) -> int:
-        """Rounding of float32, then of float16 and float64: two bits each; 0: to nearest even."""
+        """The rounding modes of float32 (bits 0-1) and of float16 and float64 (bits 2-3)."""
         return self.rsrc1 >> 12 & 15
 
     @property
     def flushes(self) -> tuple[bool, bool]:
-        """Whether subnormals become zero: those of float32, and those of float16 and float64."""
+        """Whether float32 subnormals become zero, and whether float16 and float64 subnormals do."""
         return not self.rsrc1 >> 16 & 3, not self.rsrc1 >> 18 & 3
 
     @property
@@ -121,7 +121,7 @@ class Kernel:
 
 
 class LineTable:
-    """The line table of a code object, read when asked: the file and line of each address."""
+    """A code object's DWARF line table, parsed at the first use: the source line of an address."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -135,13 +135,13 @@ class LineTable:
         return [address for address, _ in rows], [place for _, place in rows]
 
     def place(self, address: int) -> str:
-        """Return the `folder/file:line` of an address; empty: unknown."""
+        """Return the `folder/file:line` of an address; empty: no row covers the address."""
         addresses, places = self._rows
         row = bisect.bisect_right(addresses, address) - 1
         return places[row] if row >= 0 else ""
 
     def at(self, address: int) -> str:
-        """Return the `file:line` of an address; empty: unknown."""
+        """Return the `file:line` of an address; empty: no row covers the address."""
         return self.place(address).rpartition("/")[2]
 
     @property
@@ -151,7 +151,7 @@ class LineTable:
 
 
 def _broken() -> tuple[type[Exception], ...]:
-    """Return the errors of pyelftools and msgpack on damaged bytes."""
+    """Return the exception types that pyelftools, msgpack and pydantic raise for damaged bytes."""
     exceptions = importlib.import_module("elftools.common.exceptions")
     return (
         *(AssertionError, AttributeError, KeyError, MemoryError, OverflowError),
@@ -227,7 +227,7 @@ def load(content: bytes) -> dict[str, Kernel]:
 
 
 def code_of(content: bytes) -> dict[str, tuple[object, ...]]:
-    """Return the code, descriptor and constants of each kernel of a code object, by symbol."""
+    """Return each kernel's code, descriptor, metadata and constants for comparison, by name."""
     kernels = load(content)
     elf = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(content))
     symbols = {symbol.name: symbol for symbol in elf.get_section_by_name(".dynsym").iter_symbols()}
@@ -252,7 +252,7 @@ def code_of(content: bytes) -> dict[str, tuple[object, ...]]:
 
 
 def _rows(content: bytes) -> Iterator[tuple[int, str]]:
-    """Yield the address of each row of the line table, with its `folder/file:line`."""
+    """Yield the address and the `folder/file:line` of each row of the DWARF line table."""
     elf = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(content))
     if not elf.has_dwarf_info():
         return

@@ -1,4 +1,4 @@
-"""Decode instructions by the tables of tinygrad, which are made from AMD's documents."""
+"""Decode AMD GPU instructions by tinygrad's tables, which are generated from AMD's documents."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _PLAIN: Final = {**{f"{kind}src{i}": f"src{i}" for kind in "sv" for i in (0, 1)}
 
 
 def check_target(target: str) -> None:
-    """Raise RequestError for a target without a model."""
+    """Raise RequestError if the emulator does not model the target."""
     if target not in TABLES:
         raise RequestError(f"{target} is not modelled: {', '.join(TABLES)} are")
 
@@ -104,7 +104,7 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Instruction:
-    """An instruction at any offset: the fields as numbers, and the vendor's pseudo-code."""
+    """A decoded instruction without its offset: field values, operands and AMD's pseudo-code."""
 
     decoded: _Inst
     name: str  # without `_E32` and `_E64`
@@ -120,7 +120,7 @@ class Instruction:
 
     @property
     def text(self) -> str:
-        """The text of the instruction as in a listing, without modifiers."""
+        """The instruction as assembly text, without modifiers."""
         inst = self.decoded
         if self.encoding.startswith("VOPD"):
             return repr(inst)
@@ -150,13 +150,13 @@ def _module(name: str) -> ModuleType:
 
 @functools.cache
 def _by_name(table: str) -> Mapping[str, str]:
-    """Return the pseudo-code of each instruction, by the name without the encoding."""
+    """Return a table's pseudo-code by instruction name without `_E32` and `_E64`."""
     texts = _module(f"runtime.autogen.amd.{table}.str_pcode").PCODE
     return {_VARIANT.sub("", op.name): text for op, text in texts.items()}
 
 
 def decode(image: bytes, offset: int, target: str) -> Instruction:
-    """Decode the instruction at an offset of a code image; ValueError if no table has it."""
+    """Decode the instruction at a byte offset of a code image; ValueError: in no table."""
     table = target if target == "gfx90a" else TABLES[target]
     # The first word determines the size, so that known bytes match no other instruction.
     for size in (4, 8, 12, 16):
@@ -217,7 +217,7 @@ def _decode(data: bytes, table: str) -> Instruction:
 
 
 def halves(instruction: Instruction, target: str) -> tuple[Instruction, Instruction]:
-    """Return the two instructions of a dual-issue instruction."""
+    """Return the instructions X and Y of a dual-issue (VOPD) instruction."""
     table = TABLES[target]
     names = _module(f"runtime.autogen.amd.{table}.enum").VOPDOp
     given, results = instruction.fields, []

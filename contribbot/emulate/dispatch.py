@@ -38,7 +38,7 @@ _POINTERS: Final = frozenset({"global_buffer", "dynamic_shared_pointer"})
 
 @dataclass(frozen=True)
 class Uninitialised:
-    """A tensor without contents: a kernel's read of a byte before a write is a fault."""
+    """A tensor argument that counts as unwritten: a kernel's read before a write is a fault."""
 
     tensor: torch.Tensor | NDArray[np.generic]
 
@@ -50,7 +50,7 @@ Argument: TypeAlias = (
 
 @dataclass(frozen=True)
 class Launched:
-    """The effects of a launch; source lines are such as `file.hip:12`."""
+    """The effects of a launch; a source line has the form `file.hip:12`."""
 
     lines: tuple[str, ...]  # the lines with executed instructions, in order
     lane_instructions: int  # instructions times lanes, also inactive lanes
@@ -116,7 +116,7 @@ def launch(
 
     Raises:
         KernelError: The kernel breaks a rule; the error names the source line.
-        UnmodelledError: The kernel needs a thing that the emulator has no model of.
+        UnmodelledError: The kernel needs a feature that the emulator does not model.
         RequestError: The arguments do not fit.
     """
     if not isinstance(kernel, Kernel):
@@ -157,7 +157,7 @@ def launch(
 
 
 def _offsets(marks: NDArray[np.unsignedinteger]) -> list[int]:
-    """Return the offsets of the marked instructions in the image."""
+    """Return the byte offset in the code image of each word whose mark is not 0."""
     return [4 * int(place) for place in np.flatnonzero(marks)]
 
 
@@ -171,7 +171,7 @@ _program: Final = functools.lru_cache(maxsize=256)(Program)
 
 
 def location(kernel: Kernel, offset: int) -> SourceLocation:
-    """Return the place in the source of an instruction that a launch has executed."""
+    """Return kernel, text, offset and source line of the instruction at an image offset."""
     return _program(kernel).place(offset)
 
 
@@ -180,7 +180,7 @@ _LOCK: Final = threading.RLock()
 
 
 class _Ran(NamedTuple):
-    """The tensors after a run, and the effects of the run by word of the image."""
+    """The tensors after a run; executions and notes (see `Launch.run`) by word of the image."""
 
     tensors: list[_Tensor]
     changed: list[bool]  # whether the kernel wrote to each tensor
@@ -197,7 +197,7 @@ def _run(
     *,
     trace: bool,
 ) -> _Ran:
-    """Execute a kernel on copies of the tensors."""
+    """Execute a kernel on copies of the tensors; return the copies, executions and notes."""
     tensors = dict[tuple[int, int], _Tensor]()
     with _LOCK:
         try:
@@ -220,7 +220,7 @@ def execute(
     *,
     watch: LaunchWatch | None = None,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Execute a kernel for all workgroups of a grid; return the result of `Launch.run`."""
+    """Execute a kernel for all workgroups; return executions and notes, as `Launch.run` does."""
     if shared < 0:
         raise RequestError(f"{kernel.name}: shared is {shared}: it must not be below 0")
     local = kernel.descriptor.group_segment + shared
@@ -276,7 +276,7 @@ def _check_limits(kernel: Kernel, block: Xyz, local: int) -> None:
 
 
 def _bytes(tensor: torch.Tensor | NDArray[np.generic], name: str) -> tuple[int, U8, int]:
-    """Return the address of a tensor's storage, the storage's bytes, and the tensor's offset."""
+    """Return the address and the bytes of a tensor's storage, and the tensor's offset in bytes."""
     if isinstance(tensor, np.ndarray):
         if not tensor.flags.c_contiguous:
             raise RequestError(f"{name}: an array must be contiguous")
@@ -299,7 +299,7 @@ def _pack(
     *,
     trace: bool,
 ) -> U8:
-    """Return the argument buffer, and add the tensors among the arguments to memory."""
+    """Return the argument buffer; add the tensor arguments to `tensors` and to `MEMORY`."""
     declared = declared_arguments(kernel)
     if len(args) != len(declared):
         raise RequestError(f"{kernel.name} takes {len(declared)} arguments, {len(args)} are given")
@@ -339,7 +339,7 @@ def _pack(
 
 
 def declared_arguments(kernel: Kernel) -> list[code_object.Argument]:
-    """Return the arguments that a kernel's source declares."""
+    """Return a kernel's arguments without the hidden arguments, which a runtime adds."""
     return [each for each in kernel.metadata.args if not each.value_kind.startswith("hidden_")]
 
 
@@ -350,7 +350,7 @@ def argument_buffer(kernel: Kernel) -> U8:
 
 
 def put(packed: U8, offset: int, raw: bytes) -> None:
-    """Write bytes into an argument buffer."""
+    """Write bytes into an argument buffer at a byte offset."""
     packed[offset : offset + len(raw)] = np.frombuffer(raw, np.uint8)
 
 
@@ -372,7 +372,7 @@ def _hidden(kernel: Kernel, packed: U8, grid: Xyz, block: Xyz, shared: int) -> N
 
 
 def _scalar(value: Argument, size: int, name: str) -> bytes:
-    """Return the bytes of a number: of its type, or for a Python number of the argument's size."""
+    """Return a value's bytes: a NumPy number keeps its type, a Python number takes `size` bytes."""
     if isinstance(value, bytes):
         raw = value
     elif isinstance(value, np.generic):
@@ -391,7 +391,7 @@ def _scalar(value: Argument, size: int, name: str) -> bytes:
 
 
 def _registers(program: Program, block: Xyz) -> tuple[NDArray[np.uint32], list[int | None]]:
-    """Return each wave's 256 scalar registers and v0, and the registers for x, y and z."""
+    """Return each wave's initial SGPRs and v0, and the SGPRs for the workgroup's x, y and z."""
     # llvm.org/docs/AMDGPUUsage.html, initial kernel execution state.
     descriptor, lanes = program.kernel.descriptor, program.mode.lanes
     items = int(np.prod(block))

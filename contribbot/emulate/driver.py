@@ -1,4 +1,4 @@
-"""Triton's driver for the emulated GPU: execute what Triton compiles for an AMD target."""
+"""Triton's driver for the emulated GPU, which executes the code that Triton compiles for AMD."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class TritonLaunch:
 
 
 def as_stated(source: _Source, metadata: _CompiledMetadata) -> str:
-    """Return the text of the `[[compile]]` entry for a call."""
+    """Return a call's function, signature and constants as the text of a `[[compile]]` entry."""
     names, types = [*map(str, source.signature)], []
     for number, (name, kind) in enumerate(source.signature.items()):
         multiple = dict(source.attrs.get((number,), ())).get("tt.divisibility")
@@ -120,11 +120,11 @@ def _toml(value: object) -> str:
 
 
 class _Module(bytes):
-    """A code object that the emulated GPU has loaded, and that nobody has to unload."""
+    """A code object loaded by the emulated GPU; `CompiledKernel.__del__` must not unload it."""
 
 
 def _keep_loaded() -> None:
-    """Skip Triton 3.8's finaliser for the emulated GPU's kernels: no driver may be active then."""
+    """Make `CompiledKernel.__del__` (Triton 3.8) skip emulated kernels: no driver may be active."""
     unload: Callable[[object], None] | None = getattr(CompiledKernel, "__del__", None)
     if unload is None:
         return
@@ -148,7 +148,7 @@ class _Utils:
     def load_binary(
         self, name: str, content: bytes, shared: int, device: int
     ) -> tuple[_Module, Kernel, int, int, int]:
-        """Return module, kernel, vector and spilled registers, and the largest workgroup size."""
+        """Load a kernel; return module, kernel, VGPRs, spilled VGPRs and largest workgroup size."""
         del device
         record = self._gpu.record
         kernel = replace(load(content)[name], shared=shared, ran=set(), record=record)
@@ -294,7 +294,7 @@ def _pointer(value: object, name: str) -> int:
 
 
 class _Benchmark:
-    """Makes autotuning take the first configuration that can be launched, without times."""
+    """Triton's benchmarker here: autotuning takes the first configuration that can be launched."""
 
     def __init__(self) -> None:
         self.dry = self.chosen = False
@@ -303,7 +303,7 @@ class _Benchmark:
     def __call__(
         self, call: Callable[[], object], *, quantiles: Sequence[float] | None = None, **_: object
     ) -> list[float] | float:
-        """Return a time that is longer than all earlier times."""
+        """Return a longer time than all calls before; try `call` if none is chosen yet."""
         self._rank += 1
         if not self.chosen:
             self.dry = True
@@ -362,7 +362,7 @@ def emulated_driver(gpu: EmulatedGpu) -> type[GPUDriver]:
 
 @functools.cache
 def _release_key() -> str:
-    """Return a key of the installed Triton, by the sizes and times of its files."""
+    """Return Triton's cache key: a digest of its version and its files' sizes and times."""
     root, facts = Path(triton.__file__).parent, [triton.__version__]
     for name in ("_C", "backends", "compiler", "language"):
         files = (path for path in sorted(root.glob(f"{name}/**/*.*")) if path.suffix in _CODE)

@@ -1,4 +1,4 @@
-"""Tensors of the emulated GPU: their contents and their operators are in this process."""
+"""Tensors of the emulated GPU: CPU tensors hold the elements, and operators run on the CPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _dispatch(
     args: tuple[object, ...] = (),
     kwargs: dict[str, object] | None = None,
 ) -> object:
-    """Run an operator on the processor, and return results on the device that torch expects."""
+    """Run an operator on the CPU, and return the results on the device that torch expects."""
     del types
     kwargs = kwargs or {}
     # In inference mode, `Tensor.to` is dispatched whole, with the device as a positional argument.
@@ -91,7 +91,7 @@ def _defaults(argument: torch._C.Argument, value: object) -> bool:
 
 
 def _product_of_type(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return a matrix product whose last argument is the type in which the product is computed."""
+    """Return `product` with a further last argument: the dtype of the computation."""
 
     def compute(*args: Any, **kwargs: object) -> torch.Tensor:
         *tensors, dtype = args
@@ -110,7 +110,7 @@ def _flash(
     *,
     scale: float | None = None,
 ) -> tuple[torch.Tensor | int, ...]:
-    """Compute flash attention on the CPU; sequence offsets and random state are empty."""
+    """Compute flash attention with torch's CPU operator; sequence offsets and RNG state: empty."""
     made: tuple[torch.Tensor, torch.Tensor] = _ATTENTION(
         query, key, value, dropout, causal, scale=scale
     )
@@ -119,12 +119,12 @@ def _flash(
 
 
 def _flash_backward(*args: torch.Tensor, scale: float | None = None) -> object:
-    """Return the gradients of flash attention; sequence offsets and random state are ignored."""
+    """Return the gradients of flash attention; sequence offsets and RNG state are ignored."""
     return _ATTENTION_BACKWARD(*args[:6], *args[10:12], scale=scale)
 
 
 def _in_float32(operator: Callable[..., Sequence[object]], rounded: int) -> Callable[..., object]:
-    """Return an operator that computes short floats in float32, and rounds the first results."""
+    """Return an operator that takes float16 and bfloat16 in float32; `rounded` results go back."""
 
     def compute(*args: Any) -> object:
         kind = next(each.dtype for each in args if isinstance(each, torch.Tensor))
@@ -139,7 +139,7 @@ def _in_float32(operator: Callable[..., Sequence[object]], rounded: int) -> Call
 
 
 def _softmax_of(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return a softmax that also takes short floats to float32, as on GPUs alone."""
+    """Return a softmax with `half_to_float`, which torch's operator supports only on GPUs."""
 
     def compute(x: torch.Tensor, dim: int, to_float: bool) -> torch.Tensor:
         return operator(x.float() if to_float else x, dim, False)
@@ -148,7 +148,7 @@ def _softmax_of(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
 
 
 def _softmax_gradient(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return the gradient of a softmax of short floats to float32."""
+    """Return the gradient of a softmax with `half_to_float`, in the dtype of the input."""
 
     def compute(
         gradient: torch.Tensor, out: torch.Tensor, dim: int, dtype: torch.dtype
@@ -159,15 +159,15 @@ def _softmax_gradient(operator: Callable[..., torch.Tensor]) -> Callable[..., to
 
 
 def _histogram(x: torch.Tensor, *args: Any) -> torch.Tensor:
-    """Return a histogram, also of whole numbers."""
+    """Return `torch.histc` of a tensor, also of integers, which torch's CPU operator refuses."""
     return torch.histc(x if x.is_floating_point() else x.double(), *args).to(x.dtype)
 
 
 _ATEN: Final = torch.ops.aten
 _ATTENTION: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001  an operator's name
 _ATTENTION_BACKWARD: Final = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001  as above
-#: Replacements on the processor for operators that torch has only for GPUs, computes there in
-#: another precision, or leaves to later ones.
+#: CPU replacements for operators that torch has only for GPUs, computes there in another
+#: precision, or defers to later operators (conjugates and negatives).
 _OF_GPUS: Final[Mapping[torch._ops.OpOverload, Callable[..., object]]] = {
     **{
         getattr(getattr(_ATEN, name), overload): _product_of_type(getattr(torch, name))
@@ -251,7 +251,7 @@ def _written(func: torch._ops.OpOverload) -> tuple[int | str, ...]:
 def _note_writes(
     func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object], made: object
 ) -> None:
-    """Update the storages that no operator has written to, after a call of an operator."""
+    """Update `UNWRITTEN` after an operator: `torch.empty` adds a storage, a write removes one."""
     if func.overloadpacket in _EMPTY and isinstance(made, torch.Tensor):
         UNWRITTEN.add(made.untyped_storage())
         return
@@ -266,7 +266,7 @@ def _note_writes(
 def _reshape(
     func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
-    """Give tensors the shape that an operator gives to the tensors' contents in place."""
+    """Apply an operator such as `squeeze_` to the shapes of the tensors, not to their contents."""
     refused = NotEmulatedError(f"{func} of the emulated GPU is not modelled")
     if func.overloadpacket in _STORAGE:  # torch's CUDA kernel would run
         raise refused
@@ -279,7 +279,7 @@ def _reshape(
 
 @functools.cache
 def _composite(func: torch._ops.OpOverload) -> torch._C.DispatchKey | None:
-    """Return the key of an operator that calls other operators; None: another operator."""
+    """Return CompositeImplicitAutograd if an operator has a kernel for this key, else None."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001  no public name
     # `func.has_kernel_for_dispatch_key` also counts Python kernels, for which `_op_dk` crashes.
     name: str = func.name()  # type: ignore[no-untyped-call]  # torch has no types
@@ -311,7 +311,7 @@ def _names(func: torch._ops.OpOverload) -> dict[torch._C.DispatchKey, list[str]]
 
 
 class EmulatedTensor(torch.Tensor):
-    """A tensor of the emulated GPU; `contents` is the processor's tensor with its contents."""
+    """A tensor of the emulated GPU; `contents` is the CPU tensor that holds the elements."""
 
     contents: torch.Tensor
     # Operators of threads that began before `operators()`, without the mode, arrive here.
@@ -320,7 +320,7 @@ class EmulatedTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls: type[EmulatedTensor], contents: torch.Tensor) -> EmulatedTensor:  # noqa: PYI034  it is no subclass's
-        """Return the GPU's tensor for a tensor of the processor."""
+        """Return a tensor of the emulated GPU whose elements are in a CPU tensor."""
         if contents.layout is not torch.strided:
             raise NotEmulatedError(f"the emulated GPU has no {contents.layout} tensors")
         # A normal tensor in inference mode, too: the contents may be a view of a normal tensor.
@@ -338,7 +338,7 @@ class EmulatedTensor(torch.Tensor):
         return made
 
     def data_ptr(self) -> int:
-        """Return the address of the tensor in the GPU's memory."""
+        """Return the tensor's address in the emulated GPU's memory; 0: no elements."""
         if not self.contents.numel():
             return 0
         offset = self.contents.storage_offset() * self.contents.element_size()
@@ -368,18 +368,18 @@ class EmulatedTensor(torch.Tensor):
         return handle
 
     def retain_grad(self) -> None:
-        """Store the tensor's gradient in backward passes."""
+        """Make backward passes store the tensor's gradient in `grad`."""
         super().retain_grad()
         if self.grad_fn is not None:
             watches_of(self.grad_fn).retained[self.output_nr] = weakref.ref(self)
 
     def tolist(self) -> list[object]:
-        """Return the tensor's elements."""
+        """Return the tensor's elements as nested lists."""
         elements: list[object] = self.contents.tolist()
         return elements
 
     def numpy(self, *, force: bool = False) -> NDArray[np.generic]:
-        """Return the tensor's elements if `force` is set; else raise torch's error."""
+        """Return the elements as a NumPy array if `force` is set; else raise torch's TypeError."""
         if not force:
             raise TypeError(
                 f"can't convert {GPU} device type tensor to numpy. Use Tensor.cpu() to copy the "
@@ -396,13 +396,13 @@ class EmulatedTensor(torch.Tensor):
         return f"{repr(self.contents)[:-1]}, device='{GPU}')"
 
     def __format__(self, specification: str) -> str:
-        """Return a tensor of one element as formatted text, which torch refuses for subclasses."""
+        """Format the number of a 0-dimensional tensor; torch refuses subclasses of Tensor."""
         if self.dim() == 0:
             return format(self.item(), specification)
         return object.__format__(self, specification)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
-        """Return the parts of the tensor for a file; the tag of the storage names the device."""
+        """Return the contents' parts for pickle; in files, `storage_tag` names the device."""
         if getattr(self, "_is_param", False):
             hooks: dict[int, object] = OrderedDict()
             parts = self.detach(), self.requires_grad, hooks
@@ -420,7 +420,7 @@ class EmulatedTensor(torch.Tensor):
 
 
 def _parts(tensor: EmulatedTensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the parts of a tensor for another process: the contents' memory is shared."""
+    """Return a tensor's parts for pickle to another process, which shares the contents' memory."""
     if getattr(tensor, "_is_param", False):
         hooks: dict[int, object] = OrderedDict()
         return torch._utils._rebuild_parameter, (tensor.detach(), tensor.requires_grad, hooks)  # noqa: SLF001  as torch's parameters
@@ -465,11 +465,11 @@ class Allocated:
         self.bytes -= size
 
     def reset_peak(self, *_: object) -> None:
-        """Begin a new peak at the present number of bytes."""
+        """Set the peak to the present number of bytes."""
         self.peak = self.bytes
 
     def stats(self, *_: object) -> dict[str, int]:
-        """Return the statistics of torch's allocator that the emulator knows."""
+        """Return the current and peak bytes under the names of `torch.cuda.memory_stats`."""
         return {
             f"{kind}_bytes.all.{name}": value
             for kind in ("allocated", "active", "reserved")
@@ -481,12 +481,12 @@ ALLOCATED: Final = Allocated()
 
 
 def storage_tag(storage: torch.UntypedStorage) -> str | None:
-    """Return the device of a storage for a file of tensors; None: the storage is not the GPU's."""
+    """Return torch.save's location tag for a storage of the emulated GPU; None: another device."""
     return str(GPU) if storage in ALLOCATED else None
 
 
 def restored_storage(storage: torch.UntypedStorage, tag: str) -> torch.UntypedStorage | None:
-    """Return a storage from a file, as the GPU's if the tag names a GPU; None: another tag."""
+    """Return a loaded storage, counted as the GPU's if its tag is `cuda`; None: another tag."""
     if not tag.startswith("cuda"):
         return None
     ALLOCATED.add(storage)
@@ -496,7 +496,7 @@ def restored_storage(storage: torch.UntypedStorage, tag: str) -> torch.UntypedSt
 def rebuilt_tensor(
     storage: torch.TypedStorage, offset: int, size: Sequence[int], strides: Sequence[int]
 ) -> torch.Tensor:
-    """Return a tensor from a file, on the GPU if the storage is the GPU's."""
+    """Return a tensor from a file, on the emulated GPU if its storage is the GPU's."""
     made = _REBUILD(storage, offset, size, strides)
     return EmulatedTensor(made) if made.untyped_storage() in ALLOCATED else made
 
@@ -544,12 +544,12 @@ def _forget(host: int, buffer: Buffer) -> None:
 
 
 def is_pinned(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor of the processor is pinned: kernels may access the tensor."""
+    """Return whether a CPU tensor is pinned, so that kernels may access the tensor."""
     return tensor.untyped_storage() in _PINNED
 
 
 def free_memory() -> int:
-    """Return the number of bytes of memory that this machine has free."""
+    """Return the number of free bytes of this machine's memory; 1 TiB: the system does not say."""
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
@@ -558,4 +558,4 @@ def free_memory() -> int:
 
 
 class OutOfRoomError(UnmodelledError, torch.OutOfMemoryError):
-    """This machine has no memory for a tensor."""
+    """This machine has too little free memory for a tensor of the emulated GPU."""

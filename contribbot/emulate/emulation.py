@@ -63,9 +63,9 @@ _NOT_HERE: Final = 3
 def device(target: str) -> Iterator[EmulatedGpu]:
     """Make an emulated AMD GPU the device `cuda` of torch and Triton, for a `with` block.
 
-    Tensors that the block makes for `cuda` are the emulated GPU's. For Triton kernels that are
+    Tensors that the block makes on `cuda` are on the emulated GPU. For Triton kernels that are
     launched on these tensors, Triton's AMD back end compiles code objects for the target, which
-    the emulator executes. torch.compile runs its function as it is.
+    the emulator executes. torch.compile runs its function uncompiled.
 
     Args:
         target: The target, such as `gfx942`.
@@ -109,7 +109,7 @@ class TargetRun(ReportModel):
 
     @property
     def interrupted(self) -> bool:
-        """Whether a person, or the caller of this process, ended the program."""
+        """Whether Ctrl-C or SIGTERM ended the program."""
         return self.exit_code in {_INTERRUPTED, 128 + signal.SIGTERM}
 
     def count(self) -> Counter[str]:
@@ -140,8 +140,8 @@ def run(
         started: A function that is called with each target before its run.
 
     Returns:
-        A row for each target, with a row for each test of pytest. After an interruption, the
-        remaining targets have no row.
+        A report with a `TargetRun` for each target, with a `TestRow` for each test. After an
+        interruption, the remaining targets have no `TargetRun`.
 
     Raises:
         RequestError: A target has no model, no program is given, or its file does not exist.
@@ -164,7 +164,7 @@ def run(
 
 
 def command_of(program: Sequence[str]) -> list[str]:
-    """Return the program's command; a name is looked up next to this Python, then on PATH."""
+    """Return the command to start; the program is looked up next to this Python, then on PATH."""
     if not program:
         raise RequestError(
             "no program is given", hint="put it behind --: -- pytest tests/test_x.py"
@@ -223,7 +223,7 @@ def run_on_target(
 
 
 def with_events(ended: TargetRun, events: Path, program: str) -> TargetRun:
-    """Return a run with the events that the program's processes wrote."""
+    """Return a run with the tests, launches and errors that the program's processes recorded."""
     text = events.read_text(encoding="utf-8") if events.is_file() else ""
     lines = [json.loads(line) for line in text.splitlines()]
     kinds = Counter(line["kind"] for line in lines)
@@ -248,7 +248,7 @@ def with_events(ended: TargetRun, events: Path, program: str) -> TargetRun:
 
 
 def _shortfall(kinds: Mapping[str, int], status: int) -> str:
-    """Return why a run has no result or not all results, from its events and exit status."""
+    """Return why a run lacks results, from its events and exit status; empty: it lacks none."""
     killed = status - 128 in signal.valid_signals()
     ended = f"signal {status - 128} ended it" if killed else f"it ended with status {status}"
     if status == 128 + signal.SIGKILL:
@@ -265,7 +265,7 @@ def _shortfall(kinds: Mapping[str, int], status: int) -> str:
 
 
 def exit_code(runs: Sequence[TargetRun]) -> int:
-    """Return 0: all tests passed, 1: a test failed, 3: no result follows, 130: interrupted."""
+    """Return the exit code: 0 tests passed, 1 a test failed, 3 no result, 130 interrupted."""
     counts = sum((run.count() for run in runs), Counter[str]())
     if any(run.interrupted for run in runs):
         return _INTERRUPTED
@@ -278,7 +278,7 @@ def exit_code(runs: Sequence[TargetRun]) -> int:
 
 
 def obstacles(run: TargetRun) -> Iterator[tuple[str, str, int]]:
-    """Yield the faults and gaps of a run: outcome, message, and number of tests."""
+    """Yield the different faults and unmodelled features: outcome, message, number of tests."""
     found = Counter(
         (row.outcome, row.said) for row in run.tests if row.outcome in {"fault", "not modelled"}
     )
@@ -299,7 +299,7 @@ def _end() -> None:
 
 
 def start(target: str, folder: str) -> None:
-    """Emulate a target from torch's import to the program's end; `folder` has `sitecustomize`."""
+    """Emulate a target from torch's import on; then run the `sitecustomize` that `folder` hides."""
     write_event(kind="started")
 
     def begin(_torch: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""The errors of the emulator: faults of a kernel, gaps of the model, and calls that do not fit."""
+"""The errors of the emulator: a kernel's faults, unmodelled features, and calls that do not fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SourceLocation:
 
 
 class EmulatorError(Exception):
-    """The base class of the emulator's errors: a message of one line, and a next step."""
+    """The base class of the emulator's errors: `message` is one line, `hint` the next step."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class NoResultError(EmulatorError):
 
 
 class UnmodelledError(NoResultError):
-    """No result follows: a kernel or a program needs a thing that the emulator has no model of."""
+    """No result follows: a kernel or program needs a feature that the emulator does not model."""
 
     contribbot_broken = "unmodelled"
 

@@ -27,7 +27,7 @@ class EmulatedGpu:
     observer: Callable[[object], None] | None = None
 
     def count_launch(self, call: str = "") -> None:
-        """Count a launch; report the first launch to the parent process."""
+        """Count a launch, keep its call's text, and report the first to the parent process."""
         if call and call not in self.calls:
             self.calls.append(call)
         if not self.launches:
@@ -45,7 +45,7 @@ class EmulatedGpu:
 
     @contextlib.contextmanager
     def observed(self, observer: Callable[[object], None]) -> Iterator[None]:
-        """Let an observer run the launches of a `with` block."""
+        """Run the launches of a `with` block by `observer`, in place of `TritonLaunch.run`."""
         before, self.observer = self.observer, observer
         try:
             yield

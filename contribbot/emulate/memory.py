@@ -1,4 +1,4 @@
-"""The memory of the emulated GPU: buffers of the processor, with addresses of the GPU."""
+"""The memory of the emulated GPU: buffers in this process, with addresses of the GPU."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Buffer:
 
 
 class Memory:
-    """Buffers that lie a page (4 GiB) apart; an address is used again only after all others."""
+    """Buffers at least a page (4 GiB) apart; a freed address is the last to be used again."""
 
     def __init__(self) -> None:
         self.pages = np.zeros(_PAGES, np.uint16)  # the number of each page's buffer; 0: no buffer
@@ -75,7 +75,7 @@ class Memory:
         self._lock = threading.RLock()  # a finaliser may run in any thread
 
     def add(self, buffer: Buffer, base: int = 0) -> int:
-        """Place a buffer in memory, and return the address."""
+        """Place a buffer at `base` (0: at a free address), and return the address."""
         with self._lock:
             first = base >> PAGE or self._place(1 + (buffer.size >> PAGE))
             buffer.base, buffer.row = first << PAGE, self._free.pop()
@@ -126,7 +126,7 @@ class Memory:
         row[ROW.index("known")] = 0 if buffer.known is None else buffer.known.ctypes.data
 
     def changed(self, buffer: Buffer | None = None) -> bool:
-        """Return whether a kernel wrote to a buffer; without a buffer: to any buffer."""
+        """Return whether a kernel wrote to a buffer (None: any) since `forget_changes`."""
         return bool(self.rows[buffer.row if buffer else slice(None), _CHANGED].any())
 
     def forget_changes(self) -> None:
@@ -134,7 +134,7 @@ class Memory:
         self.rows[:, _CHANGED] = 0
 
     def at(self, row: int) -> Buffer:
-        """Return the buffer of a number."""
+        """Return the buffer with a row number of `rows`."""
         return self._buffers[row]
 
     def find(self, address: int) -> Buffer | None:

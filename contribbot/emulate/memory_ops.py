@@ -1,4 +1,4 @@
-"""Write memory instructions as C++: the space, address, width and registers."""
+"""Translate memory instructions to C++: address space, address, width and registers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _ATOMIC_TYPES: Final = {
 
 
 def write(writer: Registers, instruction: Instruction) -> bool:
-    """Write a memory instruction; return False for an instruction of another kind."""
+    """Write a memory instruction as C++; return False for an instruction of another kind."""
     name = instruction.name
     if found := _SCALAR.match(name):
         _scalar(writer, instruction, found[2], buffer=bool(found[1]))
@@ -90,7 +90,7 @@ def write(writer: Registers, instruction: Instruction) -> bool:
 
 
 def wait(writer: Registers, instruction: Instruction) -> None:
-    """Record the operations that an instruction waits for, or the operation that it starts."""
+    """Record the counters that an instruction waits for, or the memory operation that it starts."""
     name, bits = instruction.name, instruction.get("simm16")
     cdna = writer.mode.family == "cdna"
     if name == "S_WAITCNT" and cdna:
@@ -173,7 +173,7 @@ def _local(writer: Registers, instruction: Instruction, offset: int) -> str:
 
 
 def _address(writer: Registers, instruction: Instruction) -> str:
-    """Return a lane's address; for a buffer, the offset that its number of records limits."""
+    """Return the C++ of a lane's address; of a buffer instruction, of the offset in the buffer."""
     fields, family = instruction.fields, writer.mode.family
     space = instruction.name.partition("_")[0]
     if space == "DS":
@@ -204,13 +204,13 @@ def _address(writer: Registers, instruction: Instruction) -> str:
 
 
 def _data(instruction: Instruction, *names: str) -> int:
-    """Return the first data register; `names`: data fields of which an instruction has one."""
+    """Return the number of the first data register, from the first field in `names` that exists."""
     first = next(instruction.fields[name] for name in names if name in instruction.fields)
     return first - VGPR + (ACCUMULATORS if instruction.get("acc") else 0)
 
 
 def _reached(instruction: Instruction, name: str, address: str, loaded: list[str]) -> list[str]:
-    """Return C++ for an address; past a buffer's end, loads give 0 and stores do nothing."""
+    """Return C++ that computes an address; past a buffer's end, loads give 0, stores do nothing."""
     lines = [f"u64 {name} = {address};"]
     if instruction.name.startswith("BUFFER"):
         zero = " = ".join([*loaded, "0;"]) if loaded else ""
@@ -219,7 +219,7 @@ def _reached(instruction: Instruction, name: str, address: str, loaded: list[str
 
 
 def _resource(writer: Registers, instruction: Instruction) -> None:
-    """Write the declarations of a buffer's base and number of bytes."""
+    """Write C++ that declares `base` and `records` (bytes) of a buffer's resource descriptor."""
     fields = instruction.fields
     first = fields.get("srsrc", fields.get("rsrc", 0))
     extra = writer.read(fields["soffset"], Operand(32, "B32"))

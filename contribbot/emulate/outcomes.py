@@ -29,7 +29,7 @@ class ReportModel(BaseModel):
 
 
 def as_utf8(text: str) -> str:
-    """Return a text that UTF-8 can represent: names of files and messages may have other bytes."""
+    """Return a text with backslash escapes for characters that UTF-8 cannot encode (surrogates)."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -52,7 +52,7 @@ class TestRow(ReportModel):
 
 
 def line_of(text: str) -> str:
-    """Return a message as one line that is short enough for a report."""
+    """Return a message as one line of at most 1,000 characters."""
     return " ".join(text.split())[:1000]
 
 
@@ -72,7 +72,7 @@ def row_of(test: str, error: KernelError | NoResultError, seconds: float = 0.0) 
 
 
 def write_event(**facts: object) -> None:
-    """Append a line to the events for the parent process, if there is a parent process."""
+    """Append a JSON line to the parent process's file `events`; do nothing without a parent."""
     if folder := os.environ.get(FOLDER):
         number = os.open(Path(folder) / "events", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.write(number, json.dumps(facts).encode() + b"\n")
@@ -94,6 +94,6 @@ class LaunchRecord:
         write_event(kind="untold", row=row_of(test, error).model_dump())
 
     def drain(self) -> list[KernelError | NoResultError]:
-        """Return the errors since the last call of this method."""
+        """Return the errors since the last call, and clear `errors`."""
         errors, self.errors[:] = [*self.errors], []
         return errors

@@ -1,4 +1,4 @@
-"""A kernel as functions for this processor; instructions of one form share a function."""
+"""Compile a kernel's instructions to CPU functions; instructions of one form share a function."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _UNMODELLED: Final = "STOP(UNMODELLED)"
 
 
 class Program:
-    """A kernel's instructions, as far as branches and calls have reached."""
+    """A kernel's compiled instructions, as far as branches and jumps have reached."""
 
     def __init__(self, kernel: Kernel) -> None:
         descriptor, family = kernel.descriptor, TABLES[kernel.target]
@@ -87,7 +87,7 @@ class Program:
         self.run = self._functions.run
 
     def place(self, offset: int) -> SourceLocation:
-        """Return the place of an instruction in the source."""
+        """Return kernel, text, offset and source line of the instruction at an image offset."""
         kernel, found = self.kernel, self._instructions.get(offset)
         text, distance = found.text if found else "?", offset - kernel.descriptor.entry
         return SourceLocation(kernel.name, text, distance, kernel.lines.at(offset))
@@ -103,7 +103,7 @@ class Program:
                 offset += jump(instruction)
             elif ends_block(instruction):
                 return False
-        return False  # a wave that reaches a later one reports the gap
+        return False  # a wave that reaches a later S_SETREG stops: not modelled
 
     def extend(self, start: int) -> None:
         """Compile all code that is reachable from an offset."""
@@ -156,7 +156,7 @@ class Program:
         return self.kernel.lines.at(offset)
 
     def _indexes(self, offset: int) -> bool:
-        """Return whether a load's scalar base is computed; of a spilled register it is constant."""
+        """Return whether a scratch load's scalar base is computed, not that of a spill's reload."""
         base = self._instructions[offset].get("saddr")
         if base in _FIXED:
             return False
@@ -168,7 +168,7 @@ class Program:
         return False
 
     def _at(self, offset: int) -> Instruction | None:
-        """Return the instruction at an offset of the code; None: not in the tables."""
+        """Return the instruction at an offset of the code; None: no table has the instruction."""
         image = self.kernel.image
         if offset not in self._instructions and offset not in self.unmodelled:
             try:
@@ -182,7 +182,7 @@ class Program:
 
 @functools.cache
 def _written(mode: FloatMode, instruction: Instruction) -> Writer:
-    """Return the C++ that executes an instruction at any offset."""
+    """Return a `Writer` with the C++ of an instruction, which is the same at each offset."""
     writer = Writer(mode)
     try:
         writer.write(instruction)
@@ -194,9 +194,9 @@ def _written(mode: FloatMode, instruction: Instruction) -> Writer:
 
 
 class _Functions:
-    """The compiled functions of instructions under a mode, which are also stored on disk.
+    """The compiled functions of instructions under a `FloatMode`, in memory and in a disk cache.
 
-    Next to each library is a list of its functions: the digest of the C++ of each.
+    Next to each library on disk, a text file lists the digest of each function's C++.
     """
 
     run: Callable[[object], int]  # of machine.hpp; 0: no workgroup is left, 1: stopped
@@ -219,7 +219,7 @@ class _Functions:
         self._found: dict[str, tuple[Path, int, int]] = {}
 
     def addresses(self, bodies: Iterable[str]) -> dict[str, int]:
-        """Return the addresses of the functions with these bodies; new functions are compiled."""
+        """Compile the `bodies` that are new; return the functions' addresses, by C++ body."""
         new = {*bodies, _RUNNER} - {*self._addresses}
         if new:
             self._search()
@@ -234,7 +234,7 @@ class _Functions:
         return self._addresses
 
     def _search(self) -> None:
-        """Read the lists that are new on disk."""
+        """Read the lists of functions that are new on disk."""
         for path in self._shelf.glob("*.txt"):
             if path.name not in self._lists:
                 self._lists.add(path.name)
@@ -244,7 +244,7 @@ class _Functions:
                     self._found[each] = library, number, len(digests)
 
     def _recall(self, digest: str) -> int | None:
-        """Load a compiled function from the cache folder; None: the function must be compiled."""
+        """Return the address of a function in the disk cache; None: it must be compiled."""
         if digest not in self._found:
             return None
         path, number, count = self._found[digest]
@@ -292,7 +292,7 @@ def _digest(text: str) -> str:
 
 @functools.cache
 def _table(path: Path, count: int) -> ctypes.Array[ctypes.c_uint64]:
-    """Return the addresses of the functions in a library."""
+    """Load a library, and return the addresses of its `count` functions."""
     ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
     return (ctypes.c_uint64 * count).in_dll(ctypes.CDLL(str(path)), "table")
 

@@ -1,4 +1,4 @@
-"""The pseudo-code of an instruction, the vendor's or a replacement, and its translation to C++."""
+"""An instruction's pseudo-code, AMD's or a replacement, and the translation to C++."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ _EXTREME: Final = re.compile(r"[VS]_(MIN|MAX)(?P<three>3?)(?P<num>_NUM)?_F(64|32
 
 
 def text_of(instruction: Instruction) -> str:
-    """Return an instruction's pseudo-code with corrections, ready for the translation."""
+    """Return an instruction's corrected pseudo-code; empty: no pseudo-code can be used."""
     name = instruction.name
     base = name.removeprefix("V_S_").removeprefix("V_").removeprefix("S_")
     function, _, kind = base.rpartition("_")
@@ -169,13 +169,13 @@ def saturates(instruction: Instruction) -> bool:
 
 
 def _saturated(found: re.Match[str]) -> str:
-    """Return an assignment of a sum that is computed exactly and then clamped."""
+    """Return pseudo-code that assigns a sum, computed exactly and clamped to its type."""
     kind, exact = found[1] + found[2], _TERM.sub(r"64'I(\g<0>)", found[3])
     return f".{kind} = f64_to_{kind}({exact})"
 
 
 def _dot(found: re.Match[str]) -> str:
-    """Return a sum of products, rounded once; `bounds` takes both ends over all orders."""
+    """Return a dot product's pseudo-code: rounded once; with `bounds`, at both ends over orders."""
     # The rounding of each addition is unknown (ROCm/rocm-systems#12056). On gfx1200,
     # V_DOT2_BF16_BF16 was measured to truncate (triton-lang/triton#11217).
     a, b = found["a"].lower(), (found["b"] or found["a"]).lower()
@@ -198,7 +198,7 @@ def _dot(found: re.Match[str]) -> str:
 
 
 def _whole_dot(terms: int) -> str:
-    """Return a sum of products of small integers; NEG tells which operands are signed."""
+    """Return an integer dot product's pseudo-code; NEG tells which operands are signed."""
     bits = 32 // terms
     products = (
         " * ".join(
@@ -212,7 +212,7 @@ def _whole_dot(terms: int) -> str:
 
 
 def _bitop3(instruction: Instruction, width: int) -> str:
-    """Return a bitwise function of three sources, from the truth table in the modifiers."""
+    """Return BITOP3's pseudo-code by the truth table, which is in the fields omod, abs and neg."""
     table = instruction.get("omod") << 6 | instruction.get("abs") << 3 | instruction.get("neg")
     terms = [
         " & ".join(f"{'' if case >> 2 - i & 1 else '~'}S{i}.u{width}" for i in range(3))
@@ -253,18 +253,18 @@ _Suffix: TypeAlias = tuple[str, ...]
 
 
 class NotModelledError(Exception):
-    """The pseudo-code has a construct without a translation."""
+    """An instruction, an operand or the pseudo-code has no translation to C++."""
 
 
 class _Code(NamedTuple):
-    """An expression, its bits (0: unknown), and its type if C++ has no such type."""
+    """A C++ expression, its bits (0: unknown), and its pseudo-code type if C++ lacks the type."""
 
     text: str
     width: int = 0
     kind: str = ""  # such as "bf16", "fp8" and "bf8"
 
     def held(self) -> _Code:
-        """Return the expression as an arithmetic operand; refuse types that C++ cannot compute."""
+        """Return the expression; NotModelledError: C++ cannot compute with a type such as bf16."""
         if self.kind:
             raise NotModelledError(f"pseudo-code computes with {self.kind}")
         return self
@@ -285,7 +285,7 @@ def _type(kind: str) -> str:
 
 
 class Translation:
-    """The C++ of an instruction's text; `lanes`: for one lane, with masks in `lane_VCC` etc."""
+    """The C++ of a pseudo-code text; `lanes`: for one lane, with mask bits in `lane_VCC` etc."""
 
     def __init__(
         self, text: str, names: Collection[str], *, lanes: bool, flush: Collection[str] = ()
@@ -493,7 +493,7 @@ class Translation:
         return self._read(token, self._suffixes())
 
     def _sized(self, token: str) -> _Code:
-        """Return a number of a stated width, or a conversion."""
+        """Parse a literal of a stated width, such as `16'0x7E00`, or a cast, such as `64'F(x)`."""
         size, value = token.split("'")
         width = int(size)
         letters = value.lower()
@@ -546,7 +546,7 @@ class Translation:
         return _Code(f"f::{name}({', '.join(arguments)})", width, _kind(to))
 
     def _suffixes(self) -> list[_Suffix]:
-        """Return the types, slices and indices that follow a value."""
+        """Parse the types, slices and indices that follow a value."""
         found: list[_Suffix] = []
         while self._next in {".", "["}:
             if self._take() == ".":
@@ -579,7 +579,7 @@ class Translation:
         return self._flushed(code, kind) if ours else code
 
     def _flushed(self, code: _Code, kind: str) -> _Code:
-        """Return an operand, or zero for a subnormal of a type that the mode flushes."""
+        """Return an operand's code, with subnormals as zero if the mode flushes `kind`."""
         return code._replace(text=f"f::flush({code.text})") if kind in self._flush else code
 
     @staticmethod

@@ -1,6 +1,6 @@
 """pytest's plug-in for an emulated GPU: `-p contribbot.emulate.pytest --emulate gfx942`.
 
-The plug-in notes the outcome of each test. Under `contribbot emulate`, the GPU is in place
+The plug-in records the outcome of each test. Under `contribbot emulate`, the GPU is in place
 already, and the outcomes go to that command.
 """
 
@@ -32,13 +32,13 @@ _OPERATOR: Final = re.compile(r"'_OpNamespace' '(\w+)' object has no attribute '
 
 
 class TestTooLongError(BaseException):
-    """A test takes longer than the limit; no `except Exception` catches this error."""
+    """A test exceeds `--emulate-seconds`; no `except Exception` catches this error."""
 
     __test__ = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options: the target, the sample of cases, and the time limit."""
+    """Add the options --emulate, --emulate-cases and --emulate-seconds."""
     parser.addoption(
         "--emulate",
         metavar="TARGET",
@@ -67,7 +67,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plug-in; a file that cannot be imported is a row, and the other files run."""
+    """Register the plug-in; a file that cannot be imported does not end the run."""
     if config.getoption("emulate") or outcomes.FOLDER in os.environ:
         config.option.continue_on_collection_errors = True
     config.pluginmanager.register(_Watch(config), "contribbot-emulated")
@@ -99,7 +99,7 @@ class _Watch:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Reduce the cases of each function to a fixed sample."""
+        """Reduce the cases of each function to a fixed sample of `--emulate-cases`."""
         functions = dict[str, list[pytest.Item]]()
         for item in items if self._most else ():
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
@@ -112,7 +112,7 @@ class _Watch:
             items[:] = [case for cases in functions.values() for case in cases]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Record a file that cannot be imported."""
+        """Record a file that cannot be imported as failed."""
         if report.failed and not self._worker:
             lines = [each[4:] for each in str(report.longrepr).splitlines() if each[:2] == "E "]
             said = outcomes.line_of((lines or [str(report.longrepr)])[-1])
@@ -122,7 +122,7 @@ class _Watch:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        """Run a test within the time limit."""
+        """Run a test; after `--emulate-seconds`, SIGALRM raises TestTooLongError in the test."""
         self._late = False
         before = signal.signal(signal.SIGALRM, self._too_long)
         signal.alarm(self._seconds)
@@ -178,7 +178,7 @@ class _Watch:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Record the outcome of a test; for workers of pytest-xdist, in the main process."""
+        """Record a test's row in the main process, also for pytest-xdist's workers."""
         if self._worker:
             return
         rows = [

@@ -87,7 +87,7 @@ class Registers:
 
     @property
     def bits(self) -> int:
-        """Return a mask of the named registers for a quick test; several registers share a bit."""
+        """A bit mask of the named registers, to test quickly; several registers share a bit."""
         numbers = self.uses | self.results
         banks = 512 if self.mode.family == "cdna" else 256  # RDNA's halves share a bit
         places = {16 + n % banks % 48 if n >= VGPR else n // 2 % 16 for n in numbers}
@@ -116,14 +116,14 @@ class Registers:
         return f"op[{len(self.parameters)}]"
 
     def vgpr(self, number: int, *, late: bool = False, half: int | None = None) -> str:
-        """Return a lane's part of a vector register; `late`: a memory operation's result.
+        """Return the expression for a lane of a VGPR; `late`: as a memory operation's result.
 
-        An instruction that names one half of a register (0 or 1) does not wait for the other half.
+        An instruction that names one half of a VGPR (0 or 1) does not wait for the other half.
         """
         return f"{self.vector(number, late=late, half=half)}[l]"
 
     def vector(self, number: int, *, late: bool = False, half: int | None = None) -> str:
-        """Return the expression for a vector register."""
+        """Return the expression for all lanes of a VGPR."""
         if number < 0:
             raise NotModelledError("a scalar register where a vector register is expected")
         self.vectors = max(self.vectors, number + 1)
@@ -131,7 +131,7 @@ class Registers:
         return f"v[{self.number(number)}]"
 
     def name_vector(self, number: int, *, late: bool = False, half: int | None = None) -> None:
-        """Record that an instruction names a vector register; RDNA's high halves count apart."""
+        """Record that an instruction names a VGPR; RDNA's high halves count apart."""
         halves = (0,) if self.mode.family == "cdna" else (0, 1) if half is None else (half,)
         named = self.results if late else self.uses
         named.update(VGPR + number + ACCUMULATORS * each for each in halves)
@@ -154,12 +154,12 @@ class Registers:
         return [self.set_sgpr(number + i, f"{code} >> {32 * i}") for i in (0, 1)]
 
     def set_mask(self, number: int, code: str) -> str:
-        """Return the statement that writes a mask of lanes."""
+        """Return the statement that writes a mask of lanes into scalar registers."""
         null = number in {124, 125} and self.mode.family != "cdna"
         return "" if null else f"set_mask(s, {self.mask(number)}, {code});"
 
     def mask(self, number: int) -> str:
-        """Return the number of the first scalar register of a mask of lanes."""
+        """Return the expression for the number of a lane mask's first scalar register."""
         self.uses.update(range(number, number + self.mode.lanes // 32))
         return self.number(number)
 

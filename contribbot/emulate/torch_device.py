@@ -1,7 +1,7 @@
 """The emulated GPU in torch: code that asks for `cuda` gets tensors in the GPU's memory.
 
-The contents of these tensors are in this process's memory, torch's operators run on the
-processor, and `torch.cuda` answers as a ROCm build of torch does on such a GPU.
+The contents of these tensors are in this process's memory, torch's operators run on the CPU,
+and `torch.cuda` answers as a ROCm build of torch does on a real GPU of the target.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from contribbot.emulate.gpu import HIP, EmulatedGpu
 
 @contextlib.contextmanager
 def _memory_limit() -> Iterator[None]:
-    """Make allocations beyond the free memory fail: the system would kill the process later."""
+    """Make allocations beyond the free memory fail, before Linux kills the process for them."""
     status = Path("/proc/self/status")
     if not status.exists():
         yield
@@ -65,7 +65,7 @@ def _memory_limit() -> Iterator[None]:
 
 
 class Event:
-    """An event whose times mean nothing."""
+    """The emulated `torch.cuda.Event`: all work is done at once, and times mean nothing."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         """Accept the arguments of torch's class."""
@@ -85,7 +85,7 @@ class Event:
 
 
 class Stream:
-    """The only stream, which never has work left."""
+    """The emulated `torch.cuda.Stream`: the only stream, which never has work left."""
 
     cuda_stream = 0
     device = GPU
@@ -125,7 +125,7 @@ class Stream:
 
 
 class Graph:
-    """A CUDA graph; a class, because annotations name the type."""
+    """The emulated `torch.cuda.CUDAGraph`, which cannot be made; annotations need a class."""
 
     def __init__(self, *_args: object, **_kwargs: object) -> None:
         """Raise NotEmulatedError: no launches can be captured."""
@@ -242,7 +242,7 @@ def _amdsmi(target: str) -> types.ModuleType:
 
 
 class Generator(torch.Generator):
-    """A random number generator, which for a GPU is the processor's, too."""
+    """A `torch.Generator` on the CPU, for any device."""
 
     def __new__(cls, device: object = "cpu") -> Generator:  # noqa: ARG004, PYI034
         """Return a random number generator on the CPU, for any device."""
@@ -250,10 +250,10 @@ class Generator(torch.Generator):
 
 
 class DefaultGenerator(Generator):
-    """The GPU's default generator: a seed and an offset stand for the processor's state."""
+    """The GPU's default generator: seed and offset stand for the state of the CPU's generator."""
 
     def __init__(self, *_: object) -> None:
-        """Begin at the processor's state."""
+        """Begin with seed 0 and offset 0; `get_state` takes the seed of the CPU's generator."""
         self._seed = self._offset = 0
         self._states: dict[tuple[int, int], torch.Tensor] = {}
 
@@ -264,7 +264,7 @@ class DefaultGenerator(Generator):
         return self
 
     def get_state(self) -> torch.Tensor:
-        """Return the seed and the offset, which grows where numbers were drawn since."""
+        """Return seed and offset as bytes; the offset grows by 4 if numbers were drawn."""
         base = torch.default_generator
         seed, now = base.initial_seed(), base.get_state()
         seed -= seed >> 63 << 64
@@ -276,7 +276,7 @@ class DefaultGenerator(Generator):
         return torch.tensor([seed, self._offset], device="cpu").view(torch.uint8)
 
     def set_state(self, state: torch.Tensor) -> DefaultGenerator:
-        """Go back to a state of this generator; another offset of one seed changes nothing."""
+        """Restore a state of `get_state`; an unknown offset of the present seed does nothing."""
         place = (seed, self._offset) = tuple(state.cpu().view(torch.int64).tolist())
         if place in self._states:
             torch.default_generator.set_state(self._states[place])
@@ -288,7 +288,7 @@ class DefaultGenerator(Generator):
 
 
 class _LikeDevice(type):
-    """The type of a class that equals torch.device, also in torch's tables of types."""
+    """The metaclass of `DeviceByNumber`, which equals torch.device, also in torch's tables."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, DEVICE)
@@ -311,7 +311,7 @@ class DeviceByNumber(metaclass=_LikeDevice):
 
 
 def _on_processor(data: object) -> object:
-    """Return data for a tensor, with tensors of the GPU replaced by the processor's tensors."""
+    """Return data for `torch.tensor`, with CPU tensors in place of the GPU's tensors."""
     if isinstance(data, (list, tuple)):
         return [*map(_on_processor, data)] if _has_tensor(data) else data
     return data.contents if isinstance(data, EmulatedTensor) else data
@@ -324,7 +324,7 @@ def _has_tensor(data: object) -> bool:
 
 
 def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
-    """Yield the replacements in torch: the owner, the name and the new value."""
+    """Yield the replacements in torch: owner, attribute name and new value."""
     for name, value in _cuda(target).items():
         for module in (torch.cuda, torch.cuda.memory):
             if module is torch.cuda or hasattr(module, name):
@@ -390,7 +390,7 @@ def _replacements(target: str) -> Iterator[tuple[object, str, object]]:
 
 @functools.cache
 def _guard() -> None:
-    """Make torch accept tensors of a missing GPU; a stand-in is CUDA's device guard meanwhile."""
+    """Make torch accept `cuda` tensors without a GPU, by a stand-in for CUDA's device guard."""
     # A build of torch without CUDA has no guard; the stand-in answers 0 to every call.
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     try:

@@ -171,7 +171,7 @@ class Writer(Registers):
         self.lines += ["{", *lines, "}"]
 
     def _source(self, instruction: Instruction, place: int) -> str:
-        """Return a source of a vector instruction, with the modifiers of the encoding."""
+        """Return the expression for a vector instruction's source, with the operand's modifiers."""
         name, encoding, get = f"src{place}", instruction.encoding, instruction.get
         number = instruction.fields.get(name, instruction.fields.get(f"v{name}"))
         if number is None:
@@ -233,7 +233,7 @@ class Writer(Registers):
         return self.read(number, spec, instruction.get("literal"), half=half)
 
     def _packed(self, instruction: Instruction, place: int, number: int, spec: Operand) -> str:
-        """Return a source of a packed instruction: a choice and a sign for each half."""
+        """Return the expression for a packed instruction's source: opsel and neg of each half."""
         get = instruction.get
         low, minus, minus_high = (get(name) >> place & 1 for name in ("opsel", "neg", "neg_hi"))
         high = (get("opsel_hi") | get("opsel_hi2") << 2) >> place & 1
@@ -321,7 +321,7 @@ class Writer(Registers):
 
     @staticmethod
     def _mask_register(instruction: Instruction, name: str) -> int:
-        """Return the first scalar register for a mask that an instruction writes."""
+        """Return the first scalar register of a lane mask that an instruction writes."""
         fields, encoding = instruction.fields, instruction.encoding
         if name == "EXEC":
             return _EXEC
@@ -404,7 +404,7 @@ class Writer(Registers):
         return lines if factor or clamp or flush else []
 
     def end(self, instruction: Instruction) -> bool:
-        """Write a branch or another instruction that needs its offset; return False for others."""
+        """Write a branch or another instruction that needs its offset; else return False."""
         name, fields = instruction.name, instruction.fields
         if test := _CONDITIONS.get(name.removeprefix("S_CBRANCH_")):
             self.uses |= _VCC_WORDS if "VCC" in test else set()
@@ -454,13 +454,13 @@ def _rounds_to_nearest(instruction: Instruction) -> bool:
 
 
 def jump(instruction: Instruction) -> int:
-    """Return the number of bytes that a branch skips."""
+    """Return the distance of a branch from the next instruction, in bytes; negative: backwards."""
     by = instruction.fields["simm16"]
     return 4 * (by - ((by >> 15) << 16))
 
 
 def ends_block(instruction: Instruction) -> bool:
-    """Return whether waves may diverge after an instruction."""
+    """Return whether an instruction ends a basic block: a branch, barrier, jump or the end."""
     return instruction.name.startswith(("S_CBRANCH_", "S_ENDPGM")) or instruction.name in {
         *("S_BRANCH", "S_BARRIER", "S_BARRIER_WAIT", "S_SETPC_B64", "S_SWAPPC_B64", "S_TRAP")
     }
@@ -538,7 +538,7 @@ def _named(writer: Registers, instruction: Instruction, name: str) -> str:
 
 
 def _moved(writer: Registers, instruction: Instruction, number: int) -> str:
-    """Return the value of a source that comes from another lane (DPP)."""
+    """Return the expression for a source that comes from another lane (DPP)."""
     get, lanes = instruction.get, writer.mode.lanes
     table = _dpp(instruction.fields["dpp"], lanes)
     # For a lane without a source, `from` is -1: the lane reads 0, or is not written.
@@ -642,7 +642,7 @@ class _Shape:
 
 
 def _matrix(writer: Registers, instruction: Instruction) -> bool:
-    """Write a matrix instruction; return False for an instruction of another kind."""
+    """Write a matrix instruction (MFMA, WMMA); return False for any other instruction."""
     if not instruction.name.startswith(("V_MFMA_", "V_WMMA_", "V_SMFMAC_", "V_SWMMAC_")):
         return False
     mode, fields = writer.mode, instruction.fields
@@ -687,7 +687,7 @@ def _matrix(writer: Registers, instruction: Instruction) -> bool:
 
 
 def _scales(writer: Registers, instruction: Instruction) -> list[str]:
-    """Return the exponents of A's and B's elements in a lane: one byte of a register each."""
+    """Return the expressions for the scale exponents of A and B, a byte each; none: no scales."""
     if "scale_src0" not in instruction.fields:
         return []
     if instruction.get("neg") or instruction.get("neg_hi"):

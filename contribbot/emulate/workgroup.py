@@ -1,4 +1,4 @@
-"""Execute workgroups on machine.hpp, in threads, and report faults and hazards."""
+"""Execute workgroups in threads, by machine.hpp, and report faults and hazards."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class Executor:
         self.state.limit = 0
 
     def error(self) -> Exception:
-        """Return the error that stopped the executor."""
+        """Return the KernelError or UnmodelledError for the fault that stopped the executor."""
         state, memory, program = self.state, self._launch.memory, self._launch.program
         place, cause = program.place(state.at), self.cause
         offset, size = state.address, state.size
@@ -307,7 +307,7 @@ def _past(size: int, offset: int, name: str, total: int) -> str:
 
 
 def threads() -> int:
-    """Return the number of threads of a launch; workers of pytest-xdist share the processor."""
+    """Return the number of threads of a launch; pytest-xdist's workers share the cores."""
     told = os.environ.get("OMP_NUM_THREADS", "")
     cores = int(told) if told.isdigit() and int(told) else len(os.sched_getaffinity(0))
     return max(1, cores // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
