@@ -100,7 +100,7 @@ _TOOLKITS: Final = {
 
 
 def _toolkit(kind: Kind) -> tuple[Path | None, str]:
-    """Return the compiler of the toolkit for the installed torch, or else what is missing."""
+    """Return the compiler of torch's CUDA or ROCm toolkit, or None and the missing part as text."""
     label, usual, files, missing = _TOOLKITS[kind]
     release = torch_build().get(kind)
     if not release:
@@ -144,7 +144,7 @@ def target_environment(target: str, machine: Machine) -> dict[str, str]:
 
 
 def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
-    """Return the C and C++ compilers (this Python's or GCC's), and CC and CXX as a dict."""
+    """Return the C and C++ compilers (this Python's or GCC's), and the variables CC and CXX."""
     own = [str(sysconfig.get_config_var(name) or name.lower()).split()[0] for name in ("CC", "CXX")]
     for names in (own, ["gcc", "g++"]):
         places = [Path(place) for name in names if (place := shutil.which(name))]
@@ -345,7 +345,7 @@ def extension_inputs(
 def overlay_hipified(
     sources: Sequence[str], folder: Path, hipified: Path, outputs: Mapping[str, Path]
 ) -> Sequence[str]:
-    """Copy hipified files over a tree's folders; return the sources with hipified names."""
+    """Copy hipified files over a tree's folders; return the sources with the names after hipify."""
     shutil.copytree(hipified, folder, symlinks=True, dirs_exist_ok=True)
     return tuple(
         outputs[source].relative_to(hipified).as_posix() if source in outputs else source
@@ -365,7 +365,7 @@ class Extension(TypedDict):
 
 
 def load_extension(file: str) -> None:
-    """Build an extension as a JSON file states, and load it to find undefined symbols."""
+    """Build the extension that a JSON file describes, and load the library; exit on an error."""
     from torch.utils import cpp_extension  # noqa: PLC0415  only in the child process
 
     extension: Extension = json.loads(Path(file).read_text(encoding="utf-8"))
@@ -390,7 +390,7 @@ def compile_extension(
     timeout: float,
     scrub: Callable[[str], str],
 ) -> Ran:
-    """Compile the extension from the sources in `folder/sources`, and test that it loads."""
+    """Compile and load an extension from `folder/sources`; then copy the library into `into`."""
     sources = folder / "sources"
     own = sources / _OWN
     (own / "checks").mkdir(parents=True)

@@ -53,12 +53,12 @@ def json_digest(inputs: JsonValue) -> str:
 
 
 def compile_shelf() -> Shelf:
-    """Return the shelf of compile results; a run removes results that are unused for 30 days."""
+    """Return the cache folder of compile results; a run removes results unused for 30 days."""
     return Shelf(cache_folder() / "compiles", "*/*")
 
 
 def kernel_shelf() -> Shelf:
-    """Return the shelf of kernels that emulated checks compile; each patch has a folder."""
+    """Return the cache folder of the kernels that emulated checks compile, by patch."""
     return Shelf(cache_folder() / "kernels")
 
 
@@ -74,7 +74,7 @@ _SEAL: Final = "product.json"
 
 @dataclass(frozen=True)
 class CachedBuild:
-    """The content of a product's marker file; `_seal` sets the last two fields."""
+    """The marker file's content of a product (a cached build); `_seal` sets the last two fields."""
 
     seconds: float
     log: str
@@ -89,7 +89,7 @@ _MARKER_FORM: Final = TypeAdapter(CachedBuild)
 
 @dataclass(frozen=True)
 class Product:
-    """A built product: its cache key, folder and marker."""
+    """A product, which is the result of a cached build: cache key, folder and marker."""
 
     key: str
     folder: Path
@@ -108,7 +108,7 @@ class Product:
 
 
 def build_shelf() -> Shelf:
-    """Return the shelf of products; a run removes products that are unused for 30 days."""
+    """Return the cache folder of products; a run removes products unused for 30 days."""
     return Shelf(cache_folder() / "builds", marker=_SEAL)
 
 
@@ -117,7 +117,7 @@ def _place(key: str) -> Path:
 
 
 def find_product(key: str) -> Product | None:
-    """Return a product and note its use; None: the product is missing or its files changed."""
+    """Return a product, and renew the time of its last use; None: no product, or changed files."""
     folder = _place(key)
     try:
         marker = _MARKER_FORM.validate_json((folder / _SEAL).read_bytes())
@@ -130,7 +130,7 @@ def find_product(key: str) -> Product | None:
 
 
 def make_product(key: str, build: Callable[[Path], CachedBuild | None]) -> Product | None:
-    """Return a product; build it under a lock if the cache lacks it; None: the build failed."""
+    """Return a product; build a missing product under a lock; None: the build failed."""
     folder = _place(key)
     with lock(folder.with_suffix(".lock"), "a build"):
         if known := find_product(key):

@@ -33,7 +33,7 @@ _NAMES: Final = 20
 def pair_kernels(
     base: Sequence[KernelListing], patched: Sequence[KernelListing]
 ) -> list[ListingRow]:
-    """Return a row for each pair of kernels with one symbol, title or function, or lone kernel."""
+    """Return a row for each pair of kernels of equal symbol, title or function, or lone kernel."""
     rows: list[ListingRow] = []
     left, right = list(base), list(patched)
     keys: tuple[Callable[[KernelListing], str], ...] = (
@@ -67,7 +67,7 @@ def _grouped(
 
 
 def merged(rows: Iterable[ListingRow]) -> list[ListingRow]:
-    """Merge the rows of a function's kernels that have equal numbers; sort the worst first."""
+    """Return the rows, the worst first; a function's rows with equal numbers become one row."""
     groups: dict[tuple[str, Numbers | None, Numbers | None], ListingRow] = {}
     for row in rows:
         function = function_of(row.title)
@@ -206,7 +206,7 @@ def _unable(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem
 
 
 def _unmet_on_both(entry: Compile, base: Compiled, patched: Compiled) -> ListingProblem | None:
-    """Return an expectation that neither tree meets, unless the entry states this failure."""
+    """Return an expectation that neither tree meets, or None if the entry states the failure."""
     lack = unmet(entry, "", patched.listing)
     if not lack or not unmet(entry, "", base.listing) or _stated(entry, str(lack)):
         return None

@@ -109,7 +109,7 @@ class CompilerCall(TypedDict):
 
 
 def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) -> Compiled:
-    """Compile a source for a target; return the listing, or why there is none."""
+    """Compile a source for a target; return the result, with a listing or with the failure."""
     compiler, using, torch = Compiler(target=target, **call), call["using"], torch_include()
     scrub = compiler.scrub
     named = [(str(HEADERS), "<stand-ins>"), *using.folders]
@@ -158,7 +158,7 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
 
 
 def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | None) -> list[str]:
-    """Return the compiler's options, without those for input and output."""
+    """Return the compiler's options, without the options for input and output."""
     system: Sequence[Path] = ()
     if torch is not None:
         system = (HEADERS / "torch_cpu", torch, torch / "torch/csrc/api/include")
@@ -238,7 +238,7 @@ class Compiler:
         return written
 
     def read(self, listing: bytes) -> Compiled:
-        """Assemble a listing, and return what the listing and the object show."""
+        """Assemble a listing; return the result with the kernels of listing and object file."""
         text = listing.decode("utf-8", "replace")
         try:
             assemble = self._assembler(without_facts(text))
@@ -255,7 +255,7 @@ class Compiler:
         return Compiled(listing=kernels, log=log, command=self.command, seconds=self.seconds)
 
     def read_linked(self, listing: bytes, make: Callable[..., bytes]) -> Compiled:
-        """Read a listing; if it calls the device library, read it again with the library."""
+        """Read a listing; if the code calls the device library, link the library and read again."""
         result = self.read(listing)
         called = library_calls(result.listing.unresolved) if result.listing else ()
         if not called:
@@ -338,7 +338,7 @@ class Compiler:
         return done
 
     def _trouble(self, done: process.Supervised, text: str) -> CompileError:
-        """Return the error for a failed program, if the machine is not to blame."""
+        """Return the error for a program that failed, but not for lack of time, memory or disk."""
         if crash := _crash(done, text):
             return CompileError(crashed=f"{self.using.name}: {crash}")
         first = _ERROR.search(text)
@@ -355,7 +355,7 @@ class Compiler:
 
 
 def _crash(done: process.Supervised, text: str) -> str:
-    """Return how a compiler crashed; empty: it did not crash."""
+    """Return how a compiler crashed; empty: no crash."""
     if done.flooded:
         return "it never stopped writing, and was ended"
     if done.returncode < 0:
@@ -367,7 +367,7 @@ def _crash(done: process.Supervised, text: str) -> str:
 
 
 def raise_for_machine(done: process.Supervised, text: str, name: str, timeout: float) -> None:
-    """Raise an error if a compiler failed for lack of time, memory or disk."""
+    """Raise CompileError for lack of time or memory in a compiler, NoSpaceError for a full disk."""
     if _FULL_DISK.search(text):
         raise process.no_space("what a compiler writes")
     if done.timed_out:

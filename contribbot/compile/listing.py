@@ -19,7 +19,7 @@ from contribbot.model.record import Count, Numbers
 
 @functools.cache
 def demangle(symbol: str) -> str:
-    """Return the C++ name of a symbol; the symbol, if it is not a C++ name."""
+    """Return the C++ name of a mangled symbol; any other symbol is returned unchanged."""
     try:
         # GCC's runtime library, which clang and torch need anyway.
         runtime = ctypes.CDLL("libstdc++.so.6")
@@ -138,13 +138,13 @@ _FILLER: Final = b"\0\0\x80\xbf"
 
 
 def without_facts(text: str) -> str:
-    """Remove descriptors and metadata from a listing, and texts that look like encodings."""
+    """Return a listing without descriptors, metadata, and texts that look like encodings."""
     # Releases of the assembler differ in the metadata that they accept.
     return _METADATA.sub("", _DESCRIPTOR.sub("", text)).replace(_LISTING_ENCODING, "-")
 
 
 def read_listing(text: str, encodings: str, content: bytes) -> Listing:
-    """Return the kernels of a listing, read with the assembler's encodings and the object."""
+    """Return the kernels of a listing, by the assembler's encodings and the object file's bytes."""
     functions, undefined = read_object(content)
     # `symbols`: each kernel's symbol; `comments`: the text after the kernel's descriptor.
     _, *parts = _DESCRIPTOR.split(text)

@@ -61,25 +61,25 @@ class Toolchain:
 
 
 class Lack(Model):
-    """Something that this machine lacks, and a command or step to get it, if there is one."""
+    """A lack of this machine in words (`what`), and a command or step against the lack (`line`)."""
 
     what: str
     line: str = ""
 
     def __str__(self) -> str:
-        """Return what is lacking and the step, in one line."""
+        """Return the lack and the step in one line."""
         return f"{self.what}: {self.line}" if self.line else self.what
 
 
 def hip_toolchain(target: str) -> Toolchain | Lack:
-    """Return ROCm's compiler for a target, or else pip's, or else what is lacking."""
+    """Return ROCm's compiler for a target, or else the compiler in pip's wheels, or else a Lack."""
     # Read the environment at each call, as it may change.
     return search(target, os.environ.get("ROCM_PATH", ""), os.environ.get("PATH", ""))
 
 
 @functools.cache
 def search(target: str, rocm: str, path: str) -> Toolchain | Lack:
-    """Return the compiler for a target; search once for each ROCM_PATH and PATH."""
+    """Return the compiler for a target, or a Lack; cached by target, ROCM_PATH and PATH."""
     unfit: list[str] = []
     for compiler in (*_rocms(rocm, path), _pips(path)):
         if isinstance(compiler, str):
@@ -92,7 +92,7 @@ def search(target: str, rocm: str, path: str) -> Toolchain | Lack:
 
 
 def _rocms(rocm: str, path: str) -> Iterator[Toolchain]:
-    """Yield the compilers in ROCM_PATH, next to programs on PATH, and in /opt/rocm."""
+    """Yield ROCm's compilers in ROCM_PATH, next to programs on PATH, and in /opt/rocm."""
     programs = (shutil.which(name, path=path) for name in ("amdclang++", "hipcc"))
     # A program on PATH may be a link into the toolkit's folder.
     places = [place for name in programs if name for place in (Path(name), Path(name).resolve())]
@@ -137,7 +137,7 @@ def _pips(path: str) -> Toolchain | str:
 
 
 def _libraries(root: Path) -> list[str]:
-    """Return the options for zig's C and C++ libraries."""
+    """Return the compiler options that name the headers of zig's C and C++ libraries."""
     machine = platform.machine()
     kernel = "x86" if machine == "x86_64" else machine
     c = (f"{machine}-linux-musl", "generic-musl", f"{kernel}-linux-any", "any-linux-any")
@@ -198,7 +198,7 @@ def _module(name: str) -> Path:
 
 
 def triton_version() -> str:
-    """Return the version of the installed triton, of whichever distribution."""
+    """Return the version of the installed triton, from the first distribution in `_TRITONS`."""
     return _version(*_TRITONS)
 
 

@@ -99,7 +99,7 @@ def triton_name(version: str = "") -> str:
 
 
 def bring_triton(version: str) -> tuple[Path, ...]:
-    """Return the folders of a triton release for PYTHONPATH; let pip download it if necessary."""
+    """Return a triton release's PYTHONPATH folders; pip downloads the release; empty: installed."""
     if version in {"", triton_version()}:
         return ()
 
@@ -136,7 +136,7 @@ def triton_code_object(
 
 
 def compile_triton(source: TritonSource, target: str, **call: Unpack[CompilerCall]) -> Compiled:
-    """Compile a kernel for a target; return the listing, or why there is none."""
+    """Compile a kernel for a target; return the result, with a listing or with the failure."""
     compiler, done, answer = _compiled(source, target, **call)
     try:
         return compiler.read(_listing(compiler, done, answer, source.version).listing.encode())
@@ -208,7 +208,7 @@ def _compiled(
 def _listing(
     compiler: Compiler, done: process.Supervised, answer: _Answer, version: str
 ) -> _Answer:
-    """Return the child process's answer if it has a listing; else raise CompileError."""
+    """Return the child process's answer if the answer has a listing; else raise CompileError."""
     if answer.listing:
         return answer
     output, name = done.output.decode("utf-8", "replace"), triton_name(version)
