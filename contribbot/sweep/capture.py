@@ -1,4 +1,4 @@
-"""Launches on the emulated GPU with the memory they read: observe, capture and replay launches."""
+"""Observe Triton launches on the emulated GPU; capture and replay a launch with its memory."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Snapshot:
 
     @classmethod
     def after(cls, launch: TritonLaunch) -> Snapshot:
-        """Snapshot a large launch after its run; buffers that the launch changed count as 0."""
+        """Return the snapshot of a large launch after its run, with zeros in changed buffers."""
         before = {
             each: np.zeros(each.size, np.uint8) if MEMORY.changed(each) else content(each).copy()
             for each in reachable(launch)
@@ -102,7 +102,7 @@ class Snapshot:
         return cls(launch, before, dict.fromkeys(before), large=True)
 
     def run(self) -> list[Buffer]:
-        """Run the launch, and again if it has hazards; return the changed buffers."""
+        """Run the launch, again after hazards; return the changed buffers, or raise KernelError."""
         if self.large:
             self.launch.run()
             return []
@@ -115,7 +115,7 @@ class Snapshot:
         return changed
 
     def reduced(self, fault: KernelError) -> Snapshot:
-        """Return the snapshot with 0 in all buffers that are not needed for a fault."""
+        """Return the snapshot with zeros in each buffer whose bytes the fault does not need."""
         after = {each: content(each).copy() for each in self.before}
         found = self
         try:
@@ -130,7 +130,7 @@ class Snapshot:
         return found
 
     def ends_with(self, fault: KernelError) -> bool:
-        """Return whether the launch ends with the same fault at the same line."""
+        """Restore the bytes, run the launch, and return whether fault and line are the same."""
         self.restore()
         try:
             self.run()
@@ -141,7 +141,7 @@ class Snapshot:
         return False
 
     def restore(self, *, flipped: bool = False) -> None:
-        """Restore the bytes of all buffers; `flipped`: invert the bytes that no write has set."""
+        """Restore the bytes of all buffers; `flipped`: invert the unwritten bytes."""
         for buffer, before in self.before.items():
             known = self.known[buffer]
             content(buffer)[:] = before
@@ -151,7 +151,7 @@ class Snapshot:
 
 
 def content(buffer: Buffer) -> U8:
-    """Return the bytes of a buffer, without a copy."""
+    """Return a buffer's bytes as an array that shares the memory."""
     pointer = ctypes.cast(buffer.host, ctypes.POINTER(ctypes.c_uint8))
     return np.ctypeslib.as_array(pointer, (buffer.size,))
 
@@ -178,7 +178,7 @@ def reachable(launch: TritonLaunch) -> list[Buffer]:
 
 
 def contents_of(value: object) -> torch.Tensor | None:
-    """Return the tensor with the contents of a kernel's argument; None: no tensor."""
+    """Return the CPU tensor with the contents of a kernel's argument; None: no tensor."""
     value = getattr(value, "base", value) if not isinstance(value, torch.Tensor) else value
     if isinstance(value, EmulatedTensor):
         return value.contents
@@ -205,7 +205,7 @@ class LaunchObserver:
             each.clear()
 
     def __call__(self, launch: object) -> None:
-        """Run a launch; KernelError: a fault, or a result that depends on chance."""
+        """Run a launch; KernelError: a fault, or `_check` gets another result."""
         assert isinstance(launch, TritonLaunch)  # noqa: S101  the driver passes only this type
         name = launch.kernel.name
         self.launches[name] += 1
@@ -257,7 +257,7 @@ class LaunchObserver:
     def kept(
         self, folder: Path, snapshot: Snapshot | None, said: str, line: str
     ) -> tuple[str, str]:
-        """Write a launch to a file of a sweep; return the file's name, or why there is no file."""
+        """Write a launch into `captures/`; return the file name and "", or "" and why not."""
         if snapshot is None:
             return "", _TOO_LARGE
         if snapshot is self.faulty and self.fault is not None:
@@ -335,7 +335,7 @@ def watched(
 
 
 def _check(snapshot: Snapshot, hazards: Sequence[Hazard], fault: KernelError | None) -> None:
-    """Run a launch again under changed conditions; raise an error if the result differs."""
+    """Run a launch with waves reversed or unwritten bytes inverted; KernelError: another result."""
     first = {each: content(each).copy() for each in snapshot.before}
     known = {each: None if each.known is None else each.known.copy() for each in snapshot.before}
     try:
@@ -363,7 +363,7 @@ def _difference(
     fault: KernelError | None,
     other: KernelError | None,
 ) -> tuple[str, int]:
-    """Return how a second run differs, in words, and the number of the buffer, or 0."""
+    """Return how a second run differs (empty: not at all), and the buffer's row number or 0."""
     if fault or other:
         if fault and other:
             return "", 0
@@ -393,7 +393,7 @@ class ExpectedValues:
 
 @contextlib.contextmanager
 def watched_comparisons(observer: LaunchObserver) -> Iterator[None]:
-    """During a block, store the last two tensors that a test compares."""
+    """Record the last tensors that a `with` block compares by assert_close, allclose or equal."""
 
     def seeing(compare: Callable[..., object], *, exact: bool) -> Callable[..., object]:
         @functools.wraps(compare)
@@ -421,7 +421,7 @@ def watched_comparisons(observer: LaunchObserver) -> Iterator[None]:
 
 
 def capture(snapshot: Snapshot, *, said: str, line: str, compared: ExpectedValues | None) -> bytes:
-    """Return the content of the file for a launch."""
+    """Return a launch as the bytes of a zip file; NotCapturedError: the message has the reason."""
     launch, blobs = snapshot.launch, list[bytes]()
     function = launch.source.fn
     if not isinstance(function, JITFunction) or "<locals>" in function.fn.__qualname__:
@@ -463,7 +463,7 @@ def capture(snapshot: Snapshot, *, said: str, line: str, compared: ExpectedValue
 
 
 def _file(path: str) -> str:
-    """Return a source file's path relative to this folder or to a folder of Python's path."""
+    """Return a source file's path relative to the current folder or to a folder of `sys.path`."""
     bases = [Path.cwd(), *map(Path, filter(None, sys.path))]
     found = [os.path.relpath(path, base) for base in bases if Path(path).is_relative_to(base)]
     return found[0] if found else path
@@ -518,7 +518,7 @@ def _expected(
 
 @dataclass(frozen=True)
 class CapturedLaunch:
-    """A captured launch, read from a file."""
+    """A captured launch: the description `told`, and the contents of the storages in `blobs`."""
 
     told: Capture
     blobs: tuple[bytes, ...]
@@ -529,7 +529,7 @@ class CapturedLaunch:
         return cls(*read_launch(path))
 
     def replay(self, kernel: object) -> None:
-        """Launch the tree's kernel as captured; raise the fault, or fail on wrong numbers."""
+        """Launch a kernel as captured; KernelError: a fault; AssertionError: wrong numbers."""
         while not isinstance(kernel, JITFunction):
             inner: object = getattr(kernel, "fn", None)
             if inner is None:
@@ -589,7 +589,7 @@ def _given(told: CapturedArgument, storages: Sequence[torch.Tensor]) -> object:
 
 
 def replay(path: str | Path, tree: Path) -> None:
-    """Launch a tree's kernel like a captured launch that ended in a fault or in wrong numbers."""
+    """Launch a tree's kernel as captured in a file; raise the errors of `CapturedLaunch.replay`."""
     launch = CapturedLaunch.read(Path(path))
     told = launch.told
     launch.replay(tree_kernel(tree / told.file, told.module, told.kernel))
@@ -605,7 +605,7 @@ _TRITON: Final = {
 
 
 class KernelSource:
-    """A tree's file that is executed in part: the kernel, and what the kernel names."""
+    """A tree's Python file, executed in part: the kernel, and the names that the kernel uses."""
 
     def __init__(self, path: Path, root: Path, loaded: dict[Path, KernelSource]) -> None:
         self._path, self._root, self._loaded = path, root, loaded
@@ -617,7 +617,7 @@ class KernelSource:
         self._module = types.ModuleType(".".join(path.relative_to(root).with_suffix("").parts))
 
     def find(self, name: str) -> object:
-        """Return the value of a name at the top level of the file."""
+        """Return the value of a top-level name; UsageError: the file does not define the name."""
         if not hasattr(self._module, name):
             self._define(name)
         return getattr(self._module, name)
@@ -691,7 +691,7 @@ def _used(node: ast.AST) -> set[str]:
 
 
 def tree_kernel(path: Path, module: str, name: str) -> object:
-    """Return the kernel of a name in a file of a tree."""
+    """Return a Triton kernel by its name in a tree's file, which is executed in part."""
     root = path.parents[len(module.split(".")) - 1]
     kernel = KernelSource(path, root, {}).without_defaults(name).find(name)
     # Triton reads the function's text, and the defaults in it.

@@ -1,4 +1,4 @@
-"""The findings of a sweep: their files, groups by kernel and line, and a comparison of sweeps."""
+"""The findings of a sweep: types, files, groups by kind, kernel and line, and comparisons."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class KernelCode(Model):
 
 
 class SweepFinding(Model):
-    """A fault at one line, found by one or more tests."""
+    """A finding of a sweep: kind, kernel and source line, with the tests that show the finding."""
 
     number: int
     kind: FindingKind
@@ -97,7 +97,7 @@ class SweepFinding(Model):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The identity of a finding in all sweeps, without the line's number, which may change."""
+        """The identity of a finding across sweeps: without the line's number, which may change."""
         return self.kind, self.kernel, self.line.rpartition(":")[0] or self.line
 
 
@@ -218,7 +218,7 @@ UNWRITABLE: Final = 74
 
 
 class SweepSession(Model):
-    """The work of one run of pytest: the tests in `done` do not run again."""
+    """The task of one pytest process of a sweep; the tests in `done` do not run again."""
 
     folder: str
     target: str
@@ -234,7 +234,7 @@ class SweepSession(Model):
 
 
 class SweepEvent(Model):
-    """A line of `TARGET.jsonl`, with one of these fields."""
+    """An event, which is a line of `TARGET.jsonl`; fields with their default are left out."""
 
     begun: Text = ""  # the name of a test
     row: SweepRow | None = None
@@ -267,7 +267,7 @@ def write_event(path: Path, event: SweepEvent) -> None:
 
 
 def read_events(path: Path) -> Iterator[SweepEvent]:
-    """Yield the events of a file, without a line that a kill cut short."""
+    """Yield the events of a file, without lines that a killed process left unfinished."""
     if not path.is_file():
         return
     for line in path.read_bytes().split(b"\n"):
@@ -278,7 +278,7 @@ def read_events(path: Path) -> Iterator[SweepEvent]:
 
 
 def read_launch(path: Path) -> tuple[Capture, tuple[bytes, ...]]:
-    """Return a captured launch and its blocks of bytes, read from a file."""
+    """Return a capture and the contents of its storages from a zip file; UsageError: damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
             told = Capture.model_validate_json(archive.read("launch.json"))
@@ -291,7 +291,7 @@ def read_launch(path: Path) -> tuple[Capture, tuple[bytes, ...]]:
 
 
 def packed_launch(told: Capture, blobs: Sequence[bytes]) -> bytes:
-    """Return the content of a captured launch's file; equal launches give equal bytes."""
+    """Return the bytes of a capture's zip file; equal captures give equal bytes."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         archive.writestr(zipfile.ZipInfo("launch.json"), told.model_dump_json(indent=1))
@@ -327,7 +327,7 @@ class ChangedTest(Model):
 
 
 class SweepComparison(Model):
-    """The findings that are new or gone in a later sweep, and what else has changed."""
+    """A later sweep's new and gone findings, and changed resources, outcomes and results."""
 
     versions: dict[str, tuple[str, str]]
     new: Many[SweepFinding]
@@ -340,7 +340,7 @@ class SweepComparison(Model):
 
 
 def compare(before: Sweep, now: Sweep) -> SweepComparison:
-    """Return the comparison of an earlier sweep with a later sweep."""
+    """Return the comparison of an earlier sweep (`before`) with a later sweep (`now`)."""
     keys = [{finding.key for finding in sweep.findings} for sweep in (before, now)]
     old, new = ({(row.target, row.test): row for row in sweep.tests} for sweep in (before, now))
     both = [(old[key], new[key]) for key in old if key in new]

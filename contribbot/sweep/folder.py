@@ -52,7 +52,7 @@ class SweepHeader(Model):
 
 
 def shard_of(text: str) -> tuple[int, int]:
-    """Return the two numbers of a share such as `2/5`."""
+    """Return the numbers of a share such as `2/5`; UsageError: no share."""
     number, _, shards = text.partition("/")
     if not (number.isdigit() and shards.isdigit() and 1 <= int(number) <= int(shards)):
         raise UsageError(f"--shard {text}: no share", hint="the second of five is --shard 2/5")
@@ -68,7 +68,7 @@ def run_sweep(
     quiet: bool = False,
     started: Callable[[str], None] = lambda _target: None,
 ) -> bool:
-    """Run a pytest program's remaining tests for each target; return whether a user stopped."""
+    """Run a pytest program's remaining tests for each target; return whether a user interrupted."""
     for target in targets:
         check_target(target)
     if not any(Path(word).name in {"pytest", "py.test"} for word in program[:3]):
@@ -115,7 +115,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _begin(folder: Path, header: SweepHeader) -> SweepHeader:
-    """Return the header of a folder; refuse a folder of another program or share."""
+    """Return a folder's header, or write a new one; UsageError: of another program or share."""
     path = folder / _HEADER
     if not path.is_file():
         _write_header(folder, header)
@@ -134,7 +134,7 @@ def _write_header(folder: Path, header: SweepHeader) -> None:
 
 
 def read_header(folder: Path) -> SweepHeader:
-    """Return the header of the sweep in a folder."""
+    """Return the header of the sweep in a folder; UsageError: the folder has no sweep."""
     try:
         return SweepHeader.model_validate_json((folder / _HEADER).read_bytes())
     except FileNotFoundError as error:
@@ -149,7 +149,7 @@ def read_header(folder: Path) -> SweepHeader:
 def _on_target(
     argv: Sequence[str], target: str, folder: Path, shard: tuple[int, int], *, quiet: bool
 ) -> tuple[str, bool]:
-    """Run the remaining tests; return why tests are left, and whether a user stopped the run."""
+    """Run the remaining tests; return why tests are left ("": none), and if a user interrupted."""
     path = events_file(folder, target)
     _end_line(path)
     while True:
@@ -184,7 +184,7 @@ def _on_target(
 
 
 def _end_line(path: Path) -> None:
-    """Remove a last line that a kill cut short."""
+    """Remove a last line without a newline, which a killed process left unfinished."""
     text = path.read_bytes() if path.is_file() else b""
     if text and not text.endswith(b"\n"):
         with path.open("r+b") as file:
@@ -209,7 +209,7 @@ def _session(
 
 
 def read_sweep(folder: Path) -> Sweep:
-    """Return the sweep in a folder."""
+    """Return the sweep in a folder: the tests with findings, kernels' resources and counts."""
     header = read_header(folder)
     rows, code = dict[tuple[str, str], SweepRow](), dict[tuple[str, str, str], KernelCode]()
     versions = dict[str, str]()
@@ -262,7 +262,7 @@ def write_report(folder: Path, sweep: Sweep, page: bytes) -> None:
 
 
 def bring_together(folders: Sequence[Path]) -> Sweep:
-    """Return the sweep of several folders, which are merged into the first folder."""
+    """Merge the sweeps of several folders into the first folder, and return the merged sweep."""
     first, others = folders[0], folders[1:]
     for folder in others:
         read_header(folder)
@@ -295,7 +295,7 @@ def _copy(source: Path, place: Path) -> None:
 
 
 def sweep_exit_code(sweep: Sweep) -> ExitCode:
-    """Return 0: all tests passed, 1: a test failed, 3: no result."""
+    """Return the exit code: 0 tests passed, 1 a test failed, 3 no result."""
     counts = sum((Counter(each.outcomes) for each in sweep.targets), Counter[str]())
     if any(counts[name] for name in ("failed", "fault", "too long", "crashed")):
         return ExitCode.NO

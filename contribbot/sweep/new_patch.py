@@ -1,4 +1,4 @@
-"""Begin a patch from a finding of a sweep: a red check, a reproducer, and a test to finish."""
+"""Begin a patch from a sweep's finding: a failing check, a reproducer, and a draft of a test."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_{{ name }}() -> None:
 
 
 def create_from(queue: Queue, wish: Wish, place: str) -> Draft:
-    """Begin a patch from a finding, such as `DIR#7`, and return the draft."""
+    """Begin a patch from a finding such as `DIR#7`; UsageError: none, or no launch is captured."""
     folder, _, number = place.rpartition("#")
     if not folder or not number.isdigit():
         raise UsageError(f"--from-finding {place}: no finding", hint="name one as DIR#7")
@@ -220,7 +220,7 @@ def _files(finding: SweepFinding, told: Capture, blobs: Sequence[bytes]) -> dict
 
 
 def _plain(text: str) -> str:
-    """Return a text without characters that could end a docstring."""
+    """Return a text with `?` for characters that could end a docstring."""
     return re.sub(r"[^\w .:/,()+-]", "?", text)
 
 

@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _OtherShard(pytest.Module):
-    """A file that is not imported, because this process has no test to run in it."""
+    """A file that is not imported: of another shard, or all tests of the file have run."""
 
     def collect(self) -> list[pytest.Item]:
         """Return no tests."""
@@ -88,7 +88,7 @@ class _Sweep:
     def pytest_pycollect_makemodule(
         self, module_path: Path, parent: pytest.Collector
     ) -> pytest.Module | None:
-        """Leave out the files of other shards, and the files whose tests have run."""
+        """Return `_OtherShard` for a file without tests to run here; None: pytest goes on."""
         name = os.path.relpath(module_path, self._config.rootpath)
         number, shards = self._session.shard
         elsewhere = zlib.crc32(os.fsencode(name)) % shards != number - 1
@@ -98,7 +98,7 @@ class _Sweep:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """Write the versions of packages, and replace `pytest.skip`."""
+        """Write the versions of packages, and replace `pytest.skip` by `_lift`'s function."""
         if not self._worker:
             found = {}
             for name in _VERSIONS:
@@ -115,7 +115,7 @@ class _Sweep:
     def pytest_collection_modifyitems(
         self, items: list[pytest.Item]
     ) -> Generator[None, object, object]:
-        """Leave out the tests that have run, and remove marks that skip tests."""
+        """Leave out tests that have run; remove skip marks whose reason matches `_ROCM`."""
         result = yield
         if not self._worker:
             self._collected([item.nodeid for item in items])
@@ -125,7 +125,7 @@ class _Sweep:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Write the number of tests of each file; a worker of pytest-xdist reports the tests."""
+        """Write each file's number of tests, from the ids that a pytest-xdist worker collected."""
         self._collected([*{*ids, *self._done}])
 
     def _collected(self, names: Sequence[str]) -> None:
@@ -137,7 +137,7 @@ class _Sweep:
     # --- Skips -------------------------------------------------------------------------------
 
     def _lift(self, skip: Callable[..., NoReturn]) -> Callable[..., None]:
-        """Return a `pytest.skip` that has no effect in a test if an AMD GPU is the reason."""
+        """Return a `pytest.skip` that skips no running test if the reason matches `_ROCM`."""
 
         def lifted(reason: str = "", *, allow_module_level: bool = False, **more: object) -> None:
             __tracebackhide__ = True
@@ -152,7 +152,7 @@ class _Sweep:
         return lifted
 
     def _lift_marks(self, items: Sequence[pytest.Item]) -> None:
-        """Remove the marks that skip a test because of AMD GPUs."""
+        """Record and remove the marks `skip` and `skipif` whose reason matches `_ROCM`."""
         for item in items:
             for mark in [*item.iter_markers("skipif"), *item.iter_markers("skip")]:
                 holds = mark.name == "skip" or any(each is True for each in mark.args)
@@ -177,7 +177,7 @@ class _Sweep:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Run a test with fixed random seeds."""
+        """Run a test with fixed random seeds, a new row and no recorded launches."""
         observer = self._observe()
         observer.reset()
         seed()
@@ -245,7 +245,7 @@ class _Sweep:
         return report
 
     def _judged(self, row: SweepRow, told: TestRow, call: pytest.CallInfo[None]) -> SweepRow:
-        """Return a test's row with the outcome of one phase of the test."""
+        """Return a test's row with a phase's outcome and finding; capture the finding's launch."""
         observer = self._observer
         assert observer is not None  # noqa: S101  for mypy
         outcome: SweepOutcome = told.outcome
@@ -326,7 +326,7 @@ class _Sweep:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Write that no test is left to run."""
+        """Write the event `finished`, because no test is left to run."""
         if not self._worker and exitstatus in {0, 1, 5}:
             self._write(SweepEvent(finished=True))
 
@@ -335,7 +335,7 @@ KINDS_CAPTURED: Final = frozenset({*KIND_OF_FAULT.values(), "wrong numbers"})
 
 
 def seed() -> None:
-    """Set fixed random seeds, so that results of different runs can be compared."""
+    """Seed `random`, NumPy and torch with 0, so that results of different runs can be compared."""
     random.seed(0)
     for name, seed in (("numpy", "random.seed"), ("torch", "manual_seed")):
         found: object = sys.modules.get(name)
@@ -346,7 +346,7 @@ def seed() -> None:
 
 
 def _restore_defaults() -> None:
-    """Reset torch's defaults, which the tests of another file may have changed."""
+    """Reset torch's default dtype and device, which tests of another file may have changed."""
     import torch  # noqa: PLC0415  the emulated GPU must come first
 
     torch.set_default_dtype(torch.float32)
@@ -367,7 +367,7 @@ def _skip_line(item: pytest.Item) -> str:
 
 
 def _uncompiled(error: BaseException) -> tuple[FindingKind, str, str] | None:
-    """Return the kind, kernel and line of a compile by Triton that failed; None: another error."""
+    """Return kind, kernel and line of a failed Triton compilation; None: another error."""
     modules = {type(each).__module__ for each in _chain(error)}
     resources = type(error).__name__ == "OutOfResources"
     passes = isinstance(error, RuntimeError) and "PassManager" in str(error)
