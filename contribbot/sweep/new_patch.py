@@ -110,7 +110,7 @@ def test_{{ name }}() -> None:
 
 
 def create_from(queue: Queue, wish: Wish, place: str) -> Draft:
-    """Begin a patch from a finding such as `DIR#7`; UsageError: none, or no launch is captured."""
+    """Begin a patch from a finding such as `DIR#7`; UsageError: no finding or captured launch."""
     folder, _, number = place.rpartition("#")
     if not folder or not number.isdigit():
         raise UsageError(f"--from-finding {place}: no finding", hint="name one as DIR#7")
