@@ -27,7 +27,7 @@ with the environment of a check (docs/bench.md). Several pairs of processes meas
 
 Rules for an author:
 
-- `cases()` is cheap: it only describes. `prepare` makes tensors, and does not use the tree.
+- `cases()` only describes, and is cheap. `prepare` makes tensors, and does not use the tree.
 - `run` does the claimed work and nothing else. `run` is called many times on the same inputs
   and must not change the inputs. A check tests the results; return the results all the same, as
   for a claimed gain the results of both trees are compared.
@@ -51,7 +51,7 @@ def device() -> Literal["cpu", "cuda"]:
     """Return the device on which this bench measures: `cpu` or `cuda`.
 
     `requires` of the `[[bench]]` entry in `patch.toml` decides, so that one file can serve an
-    entry for the processor and another for a GPU (a gfx target is `cuda` for torch).
+    entry for the CPU and another for a GPU (a gfx target is `cuda` for torch).
     Outside a bench, the device is `cpu`.
     """
     return "cuda" if os.environ.get(DEVICE_VARIABLE) == "cuda" else "cpu"
@@ -63,11 +63,11 @@ class Case:
 
     Attributes:
         name: A name, unique in the file, that `cases` in `patch.toml` can match.
-        prepare: Returns one set of inputs, a tuple: the arguments of `run`. On a GPU, it is called
-            again for more sets, used in turns, so that the last-level cache cannot hold them all.
-        run: The timed work: takes the inputs, returns the results.
-        bytes_moved: The least number of bytes that the work reads and writes, shown per second.
-        flops: Number of operations of the work (a multiply-add counts two), shown per second.
+        prepare: Returns one set of inputs, a tuple: the arguments of `run`. On a GPU, called again
+            for up to 8 sets, used in turns, so that the last-level cache cannot hold all sets.
+        run: The timed work: takes one set of inputs as its arguments, and returns the results.
+        bytes_moved: The least number of bytes that a call reads and writes, shown per second.
+        flops: Floating-point operations of a call (a multiply-add counts two), shown per second.
         not_compared: Ignored; the last release of contribbot had this argument.
         graph: Whether to time a CUDA (HIP) graph of a call, so that launches do not count. `run`
             must not wait for the GPU. Ignored on `cpu`.

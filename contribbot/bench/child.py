@@ -66,14 +66,14 @@ Answer = dict[str, object]
 
 
 class MissingError(Exception):
-    """This machine lacks something; the message names it and the next step."""
+    """This machine lacks triton or a GPU; the message has the next step."""
 
 
 class HostMeter:
-    """A meter that measures one case on the processor.
+    """A meter that times one case on the CPU.
 
-    A round has as many samples as fit into `_ROUND` seconds, at least one; a sample has
-    as many calls as last `_SAMPLE` seconds. The first calls decide both numbers.
+    A round has as many samples as fit into `_ROUND` seconds, at least three, or one if a call
+    lasts `_LONG`; a sample has as many calls as last `_SAMPLE` seconds. First calls decide both.
     Garbage collection is off while the clock runs.
     """
 
@@ -98,12 +98,12 @@ class HostMeter:
         return timeit.timeit(self._call, number=self._calls) / self._calls
 
     def _best(self) -> float:
-        """Return the seconds of a call, the best of up to three, as one may be interrupted."""
+        """Return a call's seconds: the least of three samples, as another program may interrupt."""
         first = self._sample()
         return first if first >= _LONG else min(first, self._sample(), self._sample())
 
     def called(self) -> None:
-        """Return None: on a processor, `round` already measures the whole call."""
+        """Return None: on the CPU, `round` already times the whole call."""
 
     def round(self) -> tuple[float, int]:
         """Return the median seconds of a call, and the number of samples."""
@@ -118,10 +118,10 @@ class HostMeter:
 
 
 class GpuMeter:
-    """A meter that measures one case on a GPU with triton's do_bench, which uses GPU events.
+    """A meter that times one case on a GPU by triton's do_bench, which uses GPU events.
 
-    Between calls, do_bench overwrites a buffer as large as the caches. In addition, several sets
-    of inputs are used in turns if the L2 cache has room for two sets.
+    Between calls, do_bench overwrites a buffer as large as the caches. In addition, a case whose
+    inputs are smaller than twice the L2 cache uses more sets of inputs, in turns (at most `_SETS`).
     """
 
     def __init__(self, case: Case) -> None:
@@ -150,7 +150,7 @@ class GpuMeter:
     def _captured(
         self, run: Callable[..., object], inputs: list[tuple[object, ...]]
     ) -> Callable[[], None]:
-        """Return a function that replays a graph of the call, with each set of inputs in turn."""
+        """Return a function that replays a CUDA (HIP) graph of the call, by turns of input sets."""
         graphs = [self._cuda.CUDAGraph() for _ in inputs]
         for graph, each in zip(graphs, inputs, strict=True):
             with self._cuda.graph(graph):
@@ -159,7 +159,7 @@ class GpuMeter:
         return lambda: next(turn).replay()
 
     def _peak(self) -> int:
-        """Return the peak number of bytes that one call allocates, with its results."""
+        """Return the peak number of bytes that one call allocates on the GPU, results included."""
         self._cuda.synchronize()
         self._cuda.reset_peak_memory_stats()
         before = self._cuda.memory_allocated()
@@ -170,7 +170,7 @@ class GpuMeter:
         return peak
 
     def called(self) -> float | None:
-        """Return a call's seconds in a series of calls, host time included; None: not measured."""
+        """Return a call's seconds in a series, host time included; None: a call is too long."""
         if not self._calls:
             return None
 
@@ -182,7 +182,7 @@ class GpuMeter:
         return statistics.median(timeit.repeat(batch, number=1, repeat=_FEWEST)) / self._calls
 
     def round(self) -> tuple[float, int]:
-        """Return the median seconds of a call, and the number of calls."""
+        """Return the median seconds of a call on the GPU, and the number of calls."""
         from triton.testing import do_bench  # noqa: PLC0415  only on a GPU
 
         milliseconds: list[float] = do_bench(
@@ -228,7 +228,7 @@ class BenchServer:
         return {"cases": [{name: getattr(case, name) for name in shown} for case in cases]}
 
     def prepare(self, case: str, seed: int, results: str) -> Answer:
-        """Free the previous case's inputs, make this case's inputs, and run the case once."""
+        """Make a case's inputs, run the case, and return memory, input sets and `Results`."""
         self._meter = None
         if device() == "cuda":  # leave the memory to the other process
             sys.modules["torch"].cuda.empty_cache()
@@ -240,7 +240,7 @@ class BenchServer:
         return {"memory": self._meter.memory, "sets": self._meter.sets, "results": found}
 
     def measure(self) -> Answer:
-        """Measure one round of the last prepared case."""
+        """Time one round of the last prepared case; return seconds of a call, and samples."""
         if self._meter is None:
             raise RuntimeError("no case is prepared")
         seconds, samples = self._meter.round()
@@ -264,7 +264,7 @@ class BenchServer:
 
 
 def _compare(work: Case, file: Path) -> str:
-    """Run a case once; write the results to a file, or compare them with the file's results."""
+    """Run a case; write its results to a file or compare with the file; return one of `Results`."""
     inputs = work.inputs()
     results = work.run(*inputs)
     if is_input(results, inputs):
@@ -290,7 +290,7 @@ def is_input(value: object, inputs: tuple[object, ...]) -> bool:
 
 
 def alike(value: object, other: object) -> bool:
-    """Return whether two results are close (torch.testing), or else equal by type and `==`."""
+    """Return whether results are close by torch's assert_close, or else equal in type and value."""
     try:
         sys.modules["torch"].testing.assert_close(value, other, equal_nan=True)
     except AssertionError:

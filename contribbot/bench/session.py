@@ -54,7 +54,7 @@ RefusalKind = Literal["error", "memory", "fault", "lost", "missing"]
 
 
 class Refusal(Model):
-    """The answer that a request failed; `error` is `ExceptionType: message`."""
+    """The answer to a request that failed; `error` is `ExceptionType: message`."""
 
     kind: RefusalKind
     error: str
@@ -69,7 +69,7 @@ class ListedCases(Model):
 class PreparedCase(Model):
     """The answer to `prepare`: a case has run once, and has `sets` sets of inputs, used in turns.
 
-    `memory` is the peak of a run in bytes on the GPU, without the inputs.
+    `memory` is the peak of a run in bytes on the GPU, without the inputs; None: on the CPU.
     """
 
     memory: Annotated[int, Field(ge=0)] | None
@@ -139,7 +139,7 @@ class _Worker:
             os.write(_descriptor(self.child.stdin), json.dumps({"do": do, **more}).encode() + b"\n")
 
     def hear(self, answer: type[AnswerT]) -> AnswerT:
-        """Wait for the answer to the last request, and return it as a model."""
+        """Wait for the answer to the last request; return a model, or raise _TroubleError."""
         answered = self._line()
         with contextlib.suppress(ValidationError):
             refusal = Refusal.model_validate_json(answered)
@@ -168,7 +168,7 @@ class _Worker:
         return line
 
     def _ended(self) -> str:
-        """Return a phrase on how a child process without an answer ended."""
+        """Return how a child process without an answer ended, such as `crashed: SIGSEGV`."""
         try:
             code = self.child.wait(1)
         except TimeoutExpired:
@@ -230,7 +230,7 @@ class _Pair(NamedTuple):
 def _prepare(
     pair: _Pair, case: CaseResult, results: str
 ) -> tuple[PreparedCase, PreparedCase] | None:
-    """Let both processes prepare a case; None: one cannot, and the case has its verdict."""
+    """Let both processes prepare a case; return their answers, or None and set the verdict."""
     more = {"case": case.info.name, "seed": pair.number, "results": results}
     answers: list[PreparedCase] = []
     troubles: list[_TroubleError] = []
@@ -269,9 +269,9 @@ def measure(
     timeout: float,
     cores: int = 1,
 ) -> BenchResult:
-    """Time the cases of a bench file whose names match `cases`, and judge the claim.
+    """Time the cases of a bench file whose names match the regex `cases`, and judge the claim.
 
-    Up to one child process for each core loads the file at the same time; only one measures.
+    Up to `cores` child processes, at least two, load the file at the same time; only one measures.
     """
     # A pair has two processes.
     deadline = time.monotonic() + timeout
@@ -325,7 +325,7 @@ class _BenchSession:
             yield _Pair(number, base, patched)
 
     def time(self) -> None:
-        """Measure with pair after pair, until the claim is decided or the last pair is done."""
+        """Measure pair after pair, until each case has a verdict or no time or pair is left."""
         measured, spent = 0, 0.0
         while measured < LOOKS[-1] and (not measured or self.result.of(CaseVerdict.UNDECIDED)):
             started = time.monotonic()
@@ -391,7 +391,7 @@ class _BenchSession:
 def _matching(
     listed: tuple[Sequence[CaseInfo], Sequence[CaseInfo]], pattern: str
 ) -> list[CaseInfo]:
-    """Return the cases whose names match; raise an error unless both trees have the same cases."""
+    """Return the cases whose names match; _TroubleError: no cases, or other cases on one tree."""
     base, patched = (
         {info.name: info for info in infos if re.search(pattern, info.name)} for infos in listed
     )

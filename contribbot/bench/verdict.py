@@ -74,7 +74,7 @@ class Spread:
         return self.low <= 1 <= self.high
 
     def over_sessions(self) -> Spread:
-        """Return the spread with a wider interval, for the differences between sessions."""
+        """Return the spread of ratios, widened by `SESSIONS` for runs at other times."""
         down, up = (
             math.exp(math.hypot(math.log(self.median / end), SESSIONS))
             for end in (self.low, self.high)
@@ -128,7 +128,7 @@ class CaseResult:
 
     @property
     def ratios(self) -> list[float]:
-        """For each pair, the base's time divided by the patched tree's; above 1: faster."""
+        """For each pair, the base's time divided by the patched tree's time; above 1: faster."""
         return pair_ratios(self.base.seconds, self.patched.seconds)
 
     @property
@@ -138,7 +138,7 @@ class CaseResult:
 
     @property
     def called(self) -> Spread | None:
-        """The ratio for calls with host time, if host time slows a tree down; else None."""
+        """The ratio with host time, if host time makes a tree `_SLOWER` times slower; else None."""
         slower = [
             statistics.median(itertools.chain(*side.called))
             > _SLOWER * statistics.median(itertools.chain(*side.seconds))
@@ -160,13 +160,13 @@ class CaseResult:
         return short(patched / base)
 
     def settle(self, verdict: CaseVerdict, text: str, *, lasting: bool = True) -> None:
-        """Set the verdict, the reason, and whether the verdict is lasting."""
+        """Set the verdict, the reason, and whether another run would give the same verdict."""
         self.verdict, self.text, self.lasting = verdict, text, lasting
 
 
 @dataclass
 class BenchResult:
-    """The results of a bench's cases, and the trouble that stopped the bench, if any."""
+    """The results of a bench's cases, and the trouble that ended the bench early, if any."""
 
     cases: list[CaseResult] = field(default_factory=list)
     unmeasured: int = 0
@@ -182,7 +182,7 @@ class BenchResult:
 
     @property
     def results(self) -> Results:
-        """`alike` if all cases have the same results on both trees, else the first other word."""
+        """`alike` if each case has alike results on both trees, else the first other word."""
         return next((each.results for each in self.cases if each.results != "alike"), "alike")
 
     @property
@@ -202,7 +202,7 @@ class BenchResult:
 
 
 def short(value: float) -> float:
-    """Return a number rounded to the digits that a record keeps."""
+    """Return a number rounded to the six significant digits that a record keeps."""
     return float(f"{value:.{_DIGITS}g}")
 
 
@@ -225,8 +225,8 @@ def spread(values: Sequence[float]) -> Spread:
     If the values are independent, each lies below the true median with probability 1/2,
     whatever their distribution. So the number of values below the median is
     binomial, and the interval from the k-th smallest to the k-th largest misses the
-    median with probability 2 P(Binomial(n, 1/2) < k). The largest k that keeps
-    `CONFIDENCE` is taken; it exists from six values on. For nine it is the second.
+    median with probability 2 P(Binomial(n, 1/2) < k). The largest k that keeps `CONFIDENCE`
+    is taken, or 1 for fewer than six values, which keep less. For nine values, k is 2.
     """
     ordered = sorted(values)
     count = len(ordered)
