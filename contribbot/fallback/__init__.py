@@ -20,7 +20,7 @@ from types import ModuleType
 
 
 def start(folder: str, path: str | None, device: str) -> None:
-    """Start the audit once torch is imported; undo the changes to the path and environment."""
+    """Audit operators from torch's import on; undo the changes to `sys.path` and PYTHONPATH."""
     sys.path[:] = [place for place in sys.path if place != folder]
     os.environ.pop("PYTHONPATH")
     if path is not None:
@@ -42,7 +42,7 @@ def run_hidden(folder: str) -> None:
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function with a module, once the module is imported."""
+    """An import hook that calls a function with a module, once the module is imported."""
 
     def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
         self._name, self._act = name, act
@@ -51,7 +51,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find the module without this finder, which is removed; add the call to its loader."""
+        """Remove this finder, find the module without it, and add the call to the loader."""
         if fullname != self._name:
             return None
         sys.meta_path.remove(self)

@@ -76,13 +76,13 @@ class CallSite(NamedTuple):
 
     @property
     def code(self) -> str:
-        """The line's text."""
+        """The text of the line."""
         return linecache.getline(self.file, self.line).strip()
 
 
 @dataclass
 class Counts:
-    """How often an event happened at a place, and the cost of all these events."""
+    """The number of events at a call site, and the bytes and seconds of all these events."""
 
     count: int = 0
     bytes: int = 0
@@ -137,7 +137,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         _python_dispatch._pop_mode()  # noqa: SLF001  no public way
 
     def findings(self) -> dict[CallSite, Counts]:
-        """Return the places to report, with their counts; a few uploads are not reported."""
+        """Return the call sites to report; uploads in fewer than `_LOOP` rounds are left out."""
         places = self.places.items()
         return {at: n for at, n in places if at.kind != "upload" or n.rounds >= _LOOP}
 
@@ -148,7 +148,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         args: Sequence[object] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        """Run the operator; look closer unless it is plain work on one device."""
+        """Run an operator; call `_look` unless the operator is plain work on one device."""
         began = perf_counter_ns()
         _, group = self._groups.get(id(func)) or self._group(func)
         result = func(*args, **kwargs) if kwargs else func(*args)
@@ -183,7 +183,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         return self._groups.setdefault(id(func), (func, group))
 
     def _look(self, call: Call) -> None:
-        """Count what an operator did: a copy, a read, or work, judged by its tensors' devices."""
+        """Count a copy, a read or work of an operator, judged by the devices of its tensors."""
         given, made = [*_tensors(call.arguments.values())], [*_tensors([call.result])]
         if any(tensor.is_meta and not self._is_away(tensor) for tensor in (*given, *made)):
             return
@@ -218,13 +218,13 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             self._on_host(call, [source], [made])
 
     def _transfer(self, kind: str, call: Call, made: Tensor, *, host: Tensor) -> None:
-        """Count a copy between CPU and GPU, but for a non-blocking copy with pinned memory."""
+        """Count a copy between CPU and GPU; in strict mode also non-blocking with pinned memory."""
         # See CUDA Runtime API, "API synchronization behavior"; `strict` counts such copies too.
         if self._strict or not (call.arguments.get("non_blocking") and host.is_pinned()):
             self._found(kind, call, _size(made))
 
     def _work(self, call: Call) -> None:
-        """Count work of the GPU, and copies that it waits for: of a size, a mask or an index."""
+        """Count work of the GPU, and copies that the work waits for: a size, a mask or an index."""
         self.gpu_operators += 1
         if call.group is Group.ASK:
             self._found("download", call, _WORD)
@@ -248,7 +248,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
             self._derive(tensor)
 
     def _found(self, kind: str, call: Call, size: int) -> None:
-        """Count an event at the innermost line of the program."""
+        """Count an event at the innermost line of the program, or at its call of backward()."""
         found = _line(sys._getframe(1))  # noqa: SLF001  what inspect uses
         if found is None:
             # Autograd's threads have no Python frames: the main thread waits in backward().
@@ -271,7 +271,7 @@ class Audit(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
         return device.type == self._type and self._number in {"", str(device.index)}
 
     def _derive(self, tensor: Tensor) -> None:
-        """Note that a tensor's storage holds data that came from the GPU."""
+        """Record that a tensor's storage holds data that came from the GPU."""
         if (key := _storage(tensor)) is not None:
             storage = tensor.untyped_storage()
             self._derived[key] = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # torch's
@@ -285,7 +285,7 @@ def _storage(tensor: Tensor) -> int | None:
 
 
 def _line(frame: FrameType | None) -> tuple[str, int, str] | None:
-    """Return file and line of the innermost frame of the program, and the package called there."""
+    """Return file, line and ` by PACKAGE:LINE` of the program's innermost frame; None: no frame."""
     package: tuple[str, int] | None = None
     for caller, line in walk_stack(frame) if frame else ():
         file = caller.f_code.co_filename

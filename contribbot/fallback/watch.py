@@ -26,7 +26,7 @@ module.start({folder!r}, {path!r}, {device!r})
 
 
 class AuditRow(Model, extra="ignore"):
-    """An event at one line of the program, how often it happened, and the cost."""
+    """An event at one line of the program: kind, operator, number of events, bytes and seconds."""
 
     kind: str  # fallback, download, upload
     operator: str
@@ -71,5 +71,5 @@ def watch(program: Sequence[str], *, device: str = "", quiet: bool = False) -> F
 
 
 def exit_code(report: FallbackReport) -> int:
-    """Return the program's exit code; if that is 0 but nothing was watched, return MACHINE."""
+    """Return the program's exit code, or MACHINE if that code is 0 but nothing was watched."""
     return report.exit_code or (ExitCode.MACHINE if report.unwatched else ExitCode.OK)
