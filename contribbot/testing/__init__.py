@@ -29,7 +29,7 @@ raises `StandInError`, which names the module, the attribute and two remedies:
 - `given`: values for attributes of a module; its other attributes stay stand-ins.
 
 `contribbot verify` counts a check with a `StandInError` as one that could not run (*unavailable*),
-not as red. An import in a `try` that handles `ImportError` fails, as it does where
+not as failed. An import in a `try` that handles `ImportError` fails, as it does where
 the package is not installed. PyTorch's files are imported unchanged, with the installed torch.
 
 The library also has:
@@ -89,7 +89,7 @@ _LOGARITHMS: Final = {"LOG2E": math.log2(math.e), "LOGE2": math.log(2)}
 
 
 class StandInError(Exception):
-    """A check uses the value of a stand-in, and so shows nothing."""
+    """Raised where a check uses a stand-in's value: `name` of the attribute, and its `module`."""
 
     contribbot_broken = True
 
@@ -131,7 +131,7 @@ def _frames() -> Iterator[FrameType]:
 
 
 def _importing() -> bool:
-    """Return whether a module of the tree is being imported by the caller or a caller's caller."""
+    """Return whether a module of the tree is being imported, further up the call stack."""
     return any(frame.f_code.co_name == "<module>" and is_tested(frame) for frame in _frames())
 
 
@@ -342,13 +342,13 @@ def is_real(name: str) -> bool:
 
 
 def install() -> None:
-    """Install both finders, once in a process."""
+    """Install the finders `_Tree` and `_Elsewhere` in `sys.meta_path`, once in a process."""
     if not any(isinstance(finder, _Tree) for finder in sys.meta_path):
         sys.meta_path[:] = [_Tree(), *sys.meta_path, _Elsewhere()]
 
 
 def _optional() -> bool:
-    """Return whether the current import may fail: it is outside the tree or in a `try`."""
+    """Return whether the current import may fail: in a `try`, by find_spec, or outside the tree."""
     machinery = []
     for frame in _frames():
         if "importlib" not in frame.f_code.co_filename and frame.f_code.co_filename != __file__:
@@ -386,7 +386,7 @@ def _caught(handler: ast.ExceptHandler) -> list[str]:
 
 
 class UnwrittenCheckError(Exception):
-    """A check that `contribbot new` has begun, and that nobody has written yet."""
+    """Raised by `unwritten`: `contribbot new` began the check, and nobody has written it."""
 
     contribbot_broken = True
 
@@ -418,7 +418,7 @@ def tree() -> Path:
 
 
 def answers(*names: str, answer: object) -> dict[str, Callable[..., object]]:
-    """Return functions that give one answer for all arguments, by name, for `given`.
+    """Return functions that give one answer for all arguments, by name, for `import_file(given=…)`.
 
     Args:
         *names: The names of the functions, such as `is_hip`.
@@ -440,7 +440,7 @@ def import_file(
             the tree's Python roots (a script, a test) is imported by the file's bare name.
         real: Modules of the tree that are imported for real too, with their submodules:
             `sglang.srt.layers.utils`. All other modules of the package are stand-ins; for a file
-            outside the Python roots, only those of the packages that `real` and `given` name.
+            outside the Python roots, only modules of the packages that `real` and `given` name.
         given: Replacements for modules of the tree or of other packages, by name: a module; some
             attributes of a module, whose other attributes are stand-ins; or None for a module
             whose import fails.
@@ -451,7 +451,7 @@ def import_file(
     Raises:
         FileNotFoundError: The tree has no such file.
         StandInError: The import itself depends on the value of a stand-in.
-        ValueError: An earlier import has loaded a module of `real` or `given` in another way.
+        ValueError: `path`, or a module of `real` or `given`, is imported already in another way.
     """
     file, real = tree() / path, [*real]
     if not file.is_file():
@@ -548,7 +548,7 @@ def expect_device(device: torch.device | str, *, allow: Iterable[str] = ()) -> I
     inside an operator or a compiled graph is seen (docs/fallback.md).
 
     Args:
-        device: Where all operators must run: `"cuda"` (any such GPU, under ROCm too), `"cuda:1"`.
+        device: The device of all operators: `"cuda"` (any such GPU, under ROCm too), `"cuda:1"`.
         allow: The exceptions: names of operators (`aten::nonzero`), or places (`path.py:12`), each
             a pattern of `fnmatch`, in which `*` is any text.
 
