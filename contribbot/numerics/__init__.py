@@ -2,8 +2,8 @@
 
 A result is judged by the error that a reference of the *same* precision makes on the same input:
 `error(actual) <= fudge * max(error(same_precision), floor)`; an error is the largest absolute
-difference from float64. `Grid.each_cell` makes a pytest test of each cell, which runs once for
-each seed; `Draw` draws the inputs and judges the results. See `docs/numerics.md` for an example.
+difference from a float64 reference. `Grid.each_cell` makes a pytest test of each cell, which runs
+all seeds; `Draw` draws inputs and judges results. See `docs/numerics.md` for an example.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LATE: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a module that needs torch at its first use: records are read without torch."""
+    """Return a public name from a module that needs torch; import the module at the first use."""
     module = next((module for module, names in _LATE.items() if name in names), None)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""Repeat on the CPU how other machines compute: arithmetics, and computations in them.
+"""Repeat on the CPU how other machines compute: arithmetics, and computations that use them.
 
-An arithmetic is rounding, order of summation, FMA and more.
+An arithmetic is a choice of roundings, order of summation, FMA and more.
 
-The results are bit for bit those of a machine that computes in this way: float32 operations are
+The results are bit for bit a machine's results with this arithmetic: float32 operations are
 the CPU's (IEEE 754); bfloat16 and float16 are float32 operations rounded once more, which is
 exact for one addition or product (Figueroa 1995: 24 >= 2 * 11 + 2); a float32 FMA is made in
 float64, where a second rounding changes one result in 2**29. `exp` is float64's, rounded.
@@ -65,7 +65,7 @@ _LOG2E: Final = torch.tensor(math.log2(math.e), dtype=torch.float32)
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The rounding and summation order of a computation; computations call these methods.
+    """The roundings and summation order of a computation, which calls the methods.
 
     Attributes:
         inputs: The format to which inputs are rounded; `tf32 cut off` drops bits, `tf32` rounds;
@@ -83,7 +83,7 @@ class Arithmetic:
         variance: `two-pass`, or `one-pass` (mean of squares minus square of the mean).
         fp8: A name in `FP8`.
         rounded: The format to which the result is rounded before the rounding to its dtype.
-        dtype: The result's dtype; it is not searched.
+        dtype: The result's dtype, which `explain` does not vary.
     """
 
     inputs: str = "as given"
@@ -105,11 +105,11 @@ class Arithmetic:
         return tuple(name for name in _CHOICES if getattr(self, name) != getattr(other, name))
 
     def words(self, names: Iterable[str]) -> str:
-        """Return some choices as text, such as `inputs: tf32, order: blocks of 32`."""
+        """Return the choices `names` as text, such as `inputs: tf32, order: blocks of 32`."""
         return ", ".join(f"{name.replace('_', '-')}: {getattr(self, name)}" for name in names)
 
     def take(self, tensor: torch.Tensor, name: str = "") -> torch.Tensor:
-        """Return the input `name` in float32, rounded if `inputs` asks for that."""
+        """Return the input `name` in float32, of the same shape, rounded as `inputs` says."""
         wide = self.single(tensor)
         kind, _, alone = self.inputs.partition(", ")
         if kind == "as given" or alone.removesuffix(" alone") not in {"", name}:
@@ -117,27 +117,27 @@ class Arithmetic:
         return _to(wide, kind) if kind in _DTYPES else _tf32(wide, cut="cut" in kind)
 
     def single(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor in float32."""
+        """Return a tensor in float32, of the same shape."""
         return tensor.float()
 
     def step(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return an intermediate tensor, rounded to the result's dtype if `between` says so."""
+        """Return an intermediate float32 tensor; if `between` is `result`, rounded to `dtype`."""
         return tensor.to(self.dtype).float() if self.between == "result" else tensor
 
     def multiply_and_add(
         self, left: torch.Tensor, right: torch.Tensor, total: torch.Tensor
     ) -> torch.Tensor:
-        """Return `left * right + total`, rounded once (FMA) or twice."""
+        """Return `left * right + total` by element, float32, rounded once (FMA) or twice."""
         if self.multiply_add == "separate" or ACCUMULATORS[self.accumulate][0] in _DTYPES:
             return _to(total + left * right, ACCUMULATORS[self.accumulate][0])
         return fma(left, right, total)
 
     def sum(self, terms: torch.Tensor) -> torch.Tensor:
-        """Return the sum over the first dimension of float32 terms of shape (terms, ...)."""
+        """Return the sum over dimension 0 of float32 (terms, ...); ValueError: unknown `order`."""
         return self._added(terms, _inside(self.order)[0], 1)
 
     def dot(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Return the sum over the first dimension of products of float32 (terms, ...)."""
+        """Return the sum over dimension 0 of `left * right`: float32, of shapes that broadcast."""
         order, size = _inside(self.order)
         fused = self.multiply_add == "fused" and ACCUMULATORS[self.accumulate][0] == "float32"
         if fused or size > 1 or order == "exact":
@@ -173,7 +173,7 @@ class Arithmetic:
         return total
 
     def exponential(self, values: torch.Tensor, shift: torch.Tensor | float = 0.0) -> torch.Tensor:
-        """Return `exp(values - shift)` in float32."""
+        """Return `exp(values - shift)` by element, float32, as the choice `exp` says."""
         if self.exp == "exp2 fused":
             power = fma(values, _LOG2E.expand_as(values), -(torch.as_tensor(shift) * _LOG2E))
             return torch.exp2(power.double()).float()
@@ -183,11 +183,11 @@ class Arithmetic:
         return self.single(torch.exp(values.double()))
 
     def quotient(self, left: torch.Tensor, right: torch.Tensor | float) -> torch.Tensor:
-        """Return `left / right`, or `left` times the rounded reciprocal of `right`."""
+        """Return `left / right` by element, or `left` times the rounded reciprocal of `right`."""
         return left / right if self.divide == "divide" else left * (1.0 / torch.as_tensor(right))
 
     def over_root(self, values: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
-        """Return `values / sqrt(square)` in the way of `divide`."""
+        """Return `values / sqrt(square)` by element, float32, as the choice `divide` says."""
         if self.divide == "rsqrt":
             return values * square.double().rsqrt().float()
         # On some processors, torch's float32 square root is not correctly rounded.
@@ -195,7 +195,7 @@ class Arithmetic:
 
 
 class Float64(Arithmetic):
-    """The reference arithmetic: float64 throughout; use it with the order `exact`."""
+    """The reference arithmetic: float64 throughout; for use with the order `exact`."""
 
     def single(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor in float64, where other arithmetics return float32."""
@@ -231,10 +231,7 @@ def _inside(order: str) -> tuple[str, int]:
 
 
 def _arranged(order: str, length: int) -> tuple[torch.Tensor, str]:
-    """Return the terms' indices by step and lane, and the order of adding the lanes.
-
-    The index `length`, after the last term, stands for a zero.
-    """
+    """Return the terms' indices by step and lane (`length`: a zero), and the order of the lanes."""
     name, _, text = order.rpartition(" ")
     terms = torch.arange(length)
     if order in {"sequential", "reversed"}:
@@ -257,17 +254,17 @@ _WIDE: Final = 4
 
 @dataclass(frozen=True)
 class Computation:
-    """A computation that `explain` can repeat; you may add yours to `COMPUTATIONS`.
+    """A computation that `explain` can repeat; you may add your own to `COMPUTATIONS`.
 
     Attributes:
-        run: Returns the result in float32, not rounded to its dtype, from some units' inputs,
+        run: Returns the float32 result, not rounded to the dtype, from the inputs of some units,
             an arithmetic, and the recording's parameters as keyword arguments.
-        axes: Choices of `Arithmetic` with the values to try; the first value is the usual one.
-        needs: The required inputs.
-        may: The optional inputs.
-        units: Returns the number of independent parts of the result, such as rows.
-        part: Returns the inputs of some units, given their numbers.
-        only_with: Choices that matter only if a certain input exists.
+        axes: By attribute of `Arithmetic`, the values to try; the first value is the usual value.
+        needs: The names of the required inputs.
+        may: The names of the optional inputs.
+        units: Returns the number of units: independent parts of the result, such as rows.
+        part: Returns the inputs of some units, given the units' numbers as an int64 tensor.
+        only_with: By attribute in `axes`, the optional input without which it has no effect.
     """
 
     run: Callable[..., torch.Tensor]
@@ -279,7 +276,7 @@ class Computation:
     only_with: Mapping[str, str] = field(default_factory=dict)
 
     def arithmetics(self, dtype: torch.dtype, inputs: Tensors) -> list[Arithmetic]:
-        """Return all arithmetics to try, the usual one first."""
+        """Return all arithmetics to try, the usual arithmetic first."""
         usual = {choice for choice, name in self.only_with.items() if name not in inputs}
         axes = {name: some[:1] if name in usual else some for name, some in self.axes.items()}
         every = (
@@ -434,7 +431,7 @@ def _normed(
 def _quantise(
     inputs: Tensors, a: Arithmetic, *, group: float = 0, eps: float = 1e-10
 ) -> torch.Tensor:
-    """Return groups quantised to 8 bits: codes for an 8-bit dtype, else codes times scales."""
+    """Return groups quantised to 8 bits: the codes for an 8-bit dtype, else codes times scales."""
     rows = a.take(inputs["x"])
     groups = rows.reshape(len(rows), -1, int(group) or rows.shape[-1])
     code, largest = FP8[a.fp8]
@@ -483,7 +480,7 @@ def _of_queries(inputs: Tensors, units: torch.Tensor) -> Tensors:
 
 
 def _apart(kinds: tuple[str, ...], *names: str) -> tuple[str, ...]:
-    """Return choices that round all inputs, and choices that round only one of the names."""
+    """Return `kinds` for all inputs, and all but the first kind for each of `names` alone."""
     return kinds + tuple(f"{kind}, {name} alone" for name in names for kind in kinds[1:])
 
 

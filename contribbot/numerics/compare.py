@@ -61,8 +61,8 @@ class Limits:
 
     Attributes:
         fudge: The largest ratio of a result's error to the same-precision reference's error.
-        floor: The least absolute error that is assumed for the reference; one number,
-            or a number for each dtype, by name (`float16`).
+        floor: The least absolute error that is assumed for the reference, in the result's unit:
+            a number, or a number for each dtype, by name (`float16`).
 
     Raises:
         pydantic.ValidationError: A limit is not a positive, finite number.
@@ -72,7 +72,7 @@ class Limits:
     floor: Positive | dict[str, Positive]
 
     def floor_for(self, dtype: str) -> float:
-        """Return the floor for a dtype, such as `bfloat16`."""
+        """Return the floor for a dtype's name; raise CannotJudgeError if no floor is stated."""
         if not isinstance(self.floor, dict):
             return self.floor
         if dtype not in self.floor:
@@ -82,7 +82,7 @@ class Limits:
 
     @classmethod
     def stated(cls, check: Path) -> Limits:
-        """Return the limits from the variable, or else from the patch.toml of a check file."""
+        """Return the limits of CONTRIBBOT_NUMERICS, or of patch.toml; or raise CannotJudgeError."""
         text = os.environ.get(LIMITS_VARIABLE, "")
         try:
             return TypeAdapter(cls).validate_python(json.loads(text) if text else _beside(check))
@@ -95,7 +95,7 @@ class Limits:
 
 
 def _beside(check: Path) -> object:
-    """Return the `[[numerics]]` entry of a check file in its patch.toml."""
+    """Return the `[[numerics]]` entry of a check file, from the patch.toml beside `checks/`."""
     content = tomllib.loads((check.parent.parent / "patch.toml").read_text(encoding="utf-8"))
     for entry in content.get("numerics", ()):
         if entry["file"] == check.name:
@@ -109,7 +109,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def blocks(shape: tuple[int, ...], limit: int = BLOCK) -> Iterator[Block]:
-    """Yield blocks of at most `limit` elements that cover a shape; an empty shape has none."""
+    """Yield blocks of at most `limit` elements that cover a shape; an empty shape has no block."""
     if math.prod(shape) <= limit:
         if math.prod(shape):
             yield ()
@@ -123,7 +123,7 @@ def blocks(shape: tuple[int, ...], limit: int = BLOCK) -> Iterator[Block]:
 
 
 def index_of(block_values: torch.Tensor, block: Block) -> tuple[int, ...]:
-    """Return the index, in the whole tensor, of a block's first largest value (or True)."""
+    """Return the index, in the whole tensor, of the first largest value (or True) in a block."""
     ranked = block_values.to(torch.uint8) if block_values.dtype == torch.bool else block_values
     inside = torch.unravel_index(ranked.argmax(), block_values.shape)
     starts = [rows.start for rows in block] + [0] * (len(inside) - len(block))
@@ -131,10 +131,7 @@ def index_of(block_values: torch.Tensor, block: Block) -> tuple[int, ...]:
 
 
 def own_tensor(value: object) -> object:
-    """Return a tensor of a subclass as a plain torch.Tensor; return any other value unchanged.
-
-    A subclass with `__torch_dispatch__` is returned unchanged, too.
-    """
+    """Return a subclass's tensor as a torch.Tensor, unless `has_rules`; else the value itself."""
     if not isinstance(value, torch.Tensor) or type(value) is torch.Tensor or has_rules(value):
         return value
     with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  torch's own name for subclasses' use
@@ -185,7 +182,7 @@ def differing(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def digest(*tensors: torch.Tensor) -> str:
-    """Return 16 digits of a SHA-256 of the dtypes, shapes and bits of tensors."""
+    """Return 16 hexadecimal digits of a SHA-256 of the dtypes, shapes and bits of tensors."""
     sha256 = hashlib.sha256()
     for tensor in tensors:
         sha256.update(f"{dtype_name(tensor.dtype)} {tuple(tensor.shape)}".encode())
@@ -195,7 +192,7 @@ def digest(*tensors: torch.Tensor) -> str:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor's bits as integers; a complex element has two."""
+    """Return a tensor's bits as integers; a complex element becomes two integers."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     if plain.is_complex():
         plain = torch.view_as_real(plain)
@@ -227,7 +224,7 @@ class _Comparison:
     def measure(
         self, actual: object, reference: torch.Tensor, device: torch.device | None
     ) -> torch.Tensor | None:
-        """Measure and return a result; None: its type, shape, dtype or device is wrong."""
+        """Measure and return a result; None: the type, shape, dtype or device is wrong."""
         actual = own_tensor(actual)
         self.complaint = _plain_mismatch(actual, self.expected, device)
         if not isinstance(actual, torch.Tensor) or self.complaint:
@@ -281,7 +278,7 @@ class _Comparison:
             self.max_rel = max(min(float(relative), _LARGEST), self.max_rel or 0.0)
 
     def _nothing(self) -> str:
-        """Return why zeros or a constant would pass; empty: neither would."""
+        """Return why the result shows nothing (empty, or zeros or a constant pass), or empty."""
         if not self.elements:
             return "it is empty: leave the cell out with `where`"
         advice = _TOO_WIDE if self.kind == "error" else _ONE_VALUE
@@ -311,7 +308,7 @@ def compare(
     name: str = "",
     seed: int = 0,
 ) -> OutputRecord:
-    """Return the judgement of a result by the error of a same-precision reference."""
+    """Judge a result by two references of the same shape; raise CannotJudgeError if unusable."""
     require_references(reference, same_precision)
     require_finite("the float64 reference", reference)
     require_finite("the same-precision reference", same_precision)
@@ -363,7 +360,7 @@ def compare_exact(
 def _hidden(
     actual: torch.Tensor, reference: torch.Tensor, same_precision: torch.Tensor, fudge: float
 ) -> str:
-    """Return why a row or column of small values is not judged well; empty: all are."""
+    """Return a message on a row or column whose large error the other values hide; or empty."""
     for block in blocks(tuple(reference.shape)):
         got, right = _wide_pair(actual[block], reference[block])
         plain = widened(same_precision[block]).to(right.device)
@@ -393,9 +390,9 @@ def _hidden(
 def _lines(
     shape: tuple[int, ...], device: torch.device
 ) -> Iterator[tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor, int]]:
-    """Yield, for rows and then columns, a function for their maxima, their starts and length.
+    """Yield, for rows, then columns: a function for the maxima, the starts, and the length.
 
-    Rows or columns of fewer than `_ROW` elements are taken together.
+    Rows or columns of fewer than `_ROW` elements are grouped.
     """
     sizes = [*itertools.accumulate(reversed(shape), operator.mul)] or [1]
     width = next((size for size in sizes if size >= _ROW), sizes[-1])
@@ -434,7 +431,7 @@ def _fits(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
 
 
 def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device | None) -> str:
-    """Return what is wrong with a result's type, shape, dtype or device; empty: nothing."""
+    """Return a complaint on a result's type, shape, dtype or device; empty: no complaint."""
     if not isinstance(actual, torch.Tensor):
         return f"is {type(actual).__name__}, not a tensor"
     if actual.layout != torch.strided or actual.is_nested or has_rules(actual):

@@ -1,4 +1,4 @@
-"""Explain why two results of a computation differ, by the arithmetic of each result."""
+"""Explain why two results of a computation differ: rounding, order of summation, or a fault."""
 
 from __future__ import annotations
 
@@ -88,15 +88,15 @@ class Unexplained(Model):
 
 
 class Explanation(Model):
-    """How two results differ, which arithmetics explain that, and what stays unexplained.
+    """How two results A and B differ, the arithmetics that explain the difference, and the rest.
 
     Attributes:
         difference: The counts of differing elements, rows and columns, and the largest difference.
         error_a: The error of A against float64, in ULPs of the dtype; `error_b` likewise.
         confidence: How well the difference is explained; `none`: look for a fault.
-        arithmetic_a: The choices of A that differ from B's, as text; `arithmetic_b` likewise.
-        explained: The share of the differing elements (`bits`) or of the difference (`values`).
-        unexplained: Rows, columns, groups or elements that the cause does not explain.
+        arithmetic_a: The choices of A's arithmetic that B lacks, as text; `arithmetic_b` likewise.
+        explained: The share of differing elements (`bits`) or of the difference (`values`), 0 to 1.
+        unexplained: Rows, columns, groups or elements that the arithmetics do not explain.
         tried: The number of arithmetics that were tried.
     """
 
@@ -119,7 +119,7 @@ class Explanation(Model):
         return self.confidence is not Confidence.NONE and not self.unexplained
 
     def lines(self, names: tuple[str, str] = ("A", "B")) -> Iterator[str]:
-        """Yield the lines of the report: difference, place, cause and the unexplained rest."""
+        """Yield the report's lines: difference, place, cause, rest; `names`: the results' names."""
         seen, facts = self.difference, self.a.result
         share = f"{seen.differing:,} of {seen.elements:,} elements differ"
         yield f"{self.a.computation} {facts.shape} {facts.dtype}: {share}"
@@ -192,7 +192,7 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
 
 
 def error(result: torch.Tensor, reference: torch.Tensor) -> Error | None:
-    """Return a result's error against a float64 reference; None: no element is finite."""
+    """Return a result's error against a float64 reference, in ULPs; None: no element is finite."""
     wide = result.double()
     finite = wide.isfinite() & reference.isfinite()
     about, limits = reference[finite], torch.finfo(result.dtype)
@@ -205,12 +205,12 @@ def explain(a: Recording, b: Recording, computation: Computation | None = None) 
     """Look for two arithmetics that explain why two results of a computation differ.
 
     Args:
-        a: The recording of a result.
-        b: The recording of another result of the same computation on the same inputs.
+        a: The recording of a result in float32, bfloat16, float16 or float8.
+        b: The recording of another result, of the same computation, inputs, shape and dtype.
         computation: How to repeat the computation; None: the entry in `COMPUTATIONS`.
 
     Raises:
-        UsageError: The recordings are of different computations, or cannot be repeated.
+        UsageError: The recordings are not as stated, or the computation cannot be repeated.
     """
     _require_alike(a.header, b.header)
     # One thread: the tensors are small, and on a busy machine threads would wait.
@@ -300,7 +300,7 @@ class _Search:
 
     @cached_property
     def trials(self) -> list[_Trial]:
-        """The trials of all arithmetics whose kind comes near to one of the results."""
+        """The trials of the arithmetics that, with exact sums, come near to A or to B."""
         some = self.arithmetics
         # If a kind with exact sums is far from both results, each order of this kind is far, too;
         # the same holds for a rounding of partial sums that is far in one order.
@@ -317,13 +317,13 @@ class _Search:
         )
 
     def result(self, arithmetic: Arithmetic, units: torch.Tensor) -> torch.Tensor:
-        """Return some units of the result before the rounding to the result's dtype."""
+        """Return some units of an arithmetic's result, not rounded to the result's dtype."""
         part = self.computation.part(self.inputs, torch.arange(1) if self.whole else units)
         result = self.computation.run(part, arithmetic, **self.parameters)
         return result.reshape(-1, 1)[units] if self.whole else result.reshape(len(units), -1)
 
     def by_pairs(self, found: Explanation) -> Explanation | None:
-        """Return the simplest pair of arithmetics that explains bits, or else values; or None."""
+        """Return the explanation by the simplest pair for bits, or else for values; or None."""
         kinds = dict.fromkeys(_kind(trial.arithmetic) for trial in self.trials)
         ranked = [*_nearest(self.trials, _NEAREST), *_nearest([*map(self._trial, kinds)], _NEAREST)]
         # Many orders give the same 16-bit result: also try each with sums in float32.
@@ -381,7 +381,7 @@ class _Search:
         return found.model_copy(update=cause)
 
     def by_size(self, found: Explanation) -> Explanation:
-        """Return the explanation by another order or rounding, if the difference is as small."""
+        """Return the explanation, of confidence `size` if orders or roundings differ as much."""
         # Tiles have a single order, so that there is no scatter to measure.
         whole = [trial for trial in self.trials if trial.arithmetic.softmax == "whole"]
         if not whole:
@@ -447,7 +447,7 @@ class _Search:
     def _left(
         self, arithmetic: Arithmetic, line: torch.Tensor, moved: torch.Tensor, left: torch.Tensor
     ) -> list[int]:
-        """Return rows (columns, groups) with over half of the difference unexplained by noise."""
+        """Return rows (columns, groups) whose difference is mostly unexplained and above noise."""
         of = int(line.max()) + 1
 
         def total(values: torch.Tensor, units: torch.Tensor | None = None) -> torch.Tensor:
@@ -473,7 +473,7 @@ def _kind(arithmetic: Arithmetic) -> Arithmetic:
 
 
 def _accumulated(arithmetic: Arithmetic) -> Arithmetic:
-    """Return an arithmetic with exact sums, or if partial sums are rounded, with blocks."""
+    """Return an arithmetic with exact sums, or with blocks of 32 if partial sums are rounded."""
     if arithmetic.accumulate == "float32":
         return _kind(arithmetic)
     return replace(arithmetic, order="blocks of 32")
@@ -495,7 +495,7 @@ def _index(number: int, shape: Iterable[int]) -> tuple[int, ...]:
 
 
 def _spread(units: torch.Tensor, many: int) -> torch.Tensor:
-    """Return `many` of some units, evenly spread."""
+    """Return at most `many` of the units, evenly spread."""
     many = min(many, len(units))
     return units[torch.linspace(0, len(units) - 1, many).round().long()] if many else units[:0]
 

@@ -94,7 +94,7 @@ class Findings:
         }
 
     def complaint(self) -> str:
-        """Return what is wrong with the worst result, or that nothing was judged; empty: good."""
+        """Return the fault of the worst result, or that no result was judged; empty: no fault."""
         if not self.outputs:
             return f"{self.cell.name}: nothing was judged"
         worst = max(self.outputs, key=_badness)
@@ -199,13 +199,13 @@ class Draw:
     def normal(
         self, *shape: int, mean: float = 0.0, std: float = 1.0, **placement: Unpack[InputPlacement]
     ) -> torch.Tensor:
-        """Return values drawn from a normal distribution.
+        """Return values drawn from a normal distribution, in float64, then placed by `place`.
 
         Args:
-            *shape: The shape.
+            *shape: The shape of the returned tensor.
             mean: The mean.
             std: The standard deviation.
-            **placement: The dtype and layout, as for `place`.
+            **placement: The dtype and layout, as for `place`, with the errors of `place`.
         """
         drawn = torch.randn(shape, generator=self._generator, dtype=torch.float64)
         return self.place(drawn * std + mean, **placement)
@@ -213,14 +213,14 @@ class Draw:
     def uniform(
         self, *shape: int, low: float = 0.0, high: float = 1.0, **placement: Unpack[InputPlacement]
     ) -> torch.Tensor:
-        """Return values drawn evenly from `low` to `high`; other arguments as for `normal`."""
+        """Return values of `shape` drawn evenly from `low` to `high`, placed as by `normal`."""
         drawn = torch.rand(shape, generator=self._generator, dtype=torch.float64)
         return self.place(drawn * (high - low) + low, **placement)
 
     def integers(
         self, *shape: int, low: int, high: int, **placement: Unpack[InputPlacement]
     ) -> torch.Tensor:
-        """Return integers (int64) drawn from `low` to below `high`; the rest as for `normal`."""
+        """Return integers (int64) of `shape` from `low` to below `high`, placed as by `normal`."""
         drawn = torch.randint(low, high, shape, generator=self._generator)
         placement.setdefault("dtype", torch.int64)
         return self.place(drawn, **placement)
@@ -231,9 +231,13 @@ class Draw:
         """Return your values as an input: rounded to a dtype, on the device and in a layout.
 
         Args:
-            values: The values, on the CPU.
-            dtype: The dtype; None: that of the cell.
+            values: The values, of any shape, on the CPU.
+            dtype: The dtype; None: the value of the axis `dtype`.
             layout: How the input lies in memory, a name in `LAYOUTS`.
+
+        Raises:
+            LookupError: No dtype is given, and the grid has no axis `dtype`.
+            ValueError: There is no such layout, or the layout needs more dimensions.
         """
         with profiled(None):
             placed = lay_out(values.to(dtype or self.dtype).to(self.device), layout)
@@ -244,20 +248,20 @@ class Draw:
     def judge(
         self, name: str, actual: object, *, reference: torch.Tensor, same_precision: torch.Tensor
     ) -> None:
-        """Judge a result; the test fails after the last seed.
+        """Judge a result; if the error is too large, the test fails after the last seed.
 
         Args:
             name: A name for the result: `output`, `weights`, …
             actual: A function that returns the result, the only place where the tree under
-                test runs; or the result, if no Python of the tree made the result. Give it
-                clones of inputs that it may overwrite.
-            reference: The right result in float64 (complex128), on any device.
-            same_precision: The result of plain code in the result's dtype, on any device.
+                test runs; or the result, if no Python of the tree made the result. Give the
+                function clones of inputs that the function may overwrite.
+            reference: The right result in float64 (complex128), of any shape, on any device.
+            same_precision: The result of plain code, in the result's dtype, of the same shape.
 
         Raises:
-            CannotJudgeError: The references can judge nothing, could come from the tree (a
-                function of the tree ran in the test, or gave its numbers at import), or were
-                written to.
+            CannotJudgeError: No fudge or floor is stated; an input was written to; or a reference
+                is not finite, was written to, or could come from the tree (a function of the tree
+                ran in the test, or gave the numbers at import).
             ValueError: This seed has judged a result of this name.
         """
         with profiled(None):
@@ -274,7 +278,7 @@ class Draw:
         self._findings.outputs.append(output)
 
     def judge_exact(self, name: str, actual: object, expected: torch.Tensor) -> None:
-        """Compare a result bit by bit; the test fails after the last seed.
+        """Compare a result bit by bit; if a bit differs, the test fails after the last seed.
 
         In one or more seeds, the expected tensor must hold more than zeros or one constant: else
         the cell shows nothing.
@@ -285,8 +289,8 @@ class Draw:
             expected: The right result, of the same shape and dtype, on any device.
 
         Raises:
-            CannotJudgeError: The expected tensor is not finite, could come from the tree, or was
-                written to.
+            CannotJudgeError: An input was written to; or the expected tensor is not finite, was
+                written to, or could come from the tree.
             ValueError: This seed has judged a result of this name.
         """
         with profiled(None):
@@ -363,8 +367,8 @@ def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
     kernel that reads outside its rows gives a result that fails.
 
     Args:
-        values: A dense tensor.
-        layout: A name in `LAYOUTS`.
+        values: A dense tensor; the copy has the same shape, dtype and device.
+        layout: A name in `LAYOUTS`; `expanded` repeats the first row in place of the others.
 
     Raises:
         ValueError: There is no such layout, or the layout needs more dimensions.
@@ -400,7 +404,7 @@ def _contiguous(values: torch.Tensor) -> torch.Tensor:
 
 
 def _packed(values: torch.Tensor) -> torch.Tensor:
-    """Return values in the middle of a packed tensor, as K between Q and V."""
+    """Return a copy in the middle of a packed tensor, as K lies between Q and V."""
     # In (…, heads, width) the heads are packed, in (rows, width) the columns.
     dim = values.dim() - (2 if values.dim() >= _HEADS else 1)
     size, shape = values.shape[dim], [*values.shape]
@@ -413,7 +417,7 @@ def _wide_rows(values: torch.Tensor) -> torch.Tensor:
 
 
 def _shifted(values: torch.Tensor, by: int) -> torch.Tensor:
-    """Return values that begin `by` elements after the start of the storage."""
+    """Return a contiguous copy that begins `by` elements after the start of the storage."""
     return _guarded((by + values.numel(),), values)[by:].view(values.shape).copy_(values)
 
 

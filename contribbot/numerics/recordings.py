@@ -42,7 +42,7 @@ class TensorFacts(Model):
 
 
 class RecordingHeader(Model):
-    """The part of a recording that is not tensors."""
+    """A recording's computation, parameters, digests of tensors, device, versions and settings."""
 
     format: Literal[1] = 1
     computation: Line
@@ -56,12 +56,12 @@ class RecordingHeader(Model):
 
 @dataclass(frozen=True)
 class Recording:
-    """A result on the CPU with its inputs.
+    """The result of a computation with the inputs, as tensors on the CPU.
 
     Attributes:
         header: Computation, parameters, device, versions and settings; digests of all tensors.
-        result: The result, of any shape.
-        inputs: The inputs by name; empty if the file has only their digests.
+        result: The result: a real tensor of any shape.
+        inputs: The inputs by name, of any shapes; empty if the file has only the digests of inputs.
     """
 
     header: RecordingHeader
@@ -79,12 +79,12 @@ def recording(
 
     Args:
         computation: A name in `COMPUTATIONS`, such as `linear`, or the name of your computation.
-        result: The computation's result, on any device.
+        result: The computation's result: a dense, real tensor of any shape, on any device.
         inputs: The inputs by name: `linear` has `x` (…, K), `weight` (N, K) and perhaps `bias`.
         **parameters: The computation's numbers, such as `eps`.
 
     Raises:
-        CannotJudgeError: Something is no dense tensor.
+        CannotJudgeError: The result or an input is no dense, real tensor.
     """
     own = {name: _on_cpu(f"the input {name}", tensor) for name, tensor in inputs.items()}
     own_result = _on_cpu("the result", result)
@@ -118,19 +118,19 @@ def record(
     keep_inputs: bool = True,
     **parameters: float,
 ) -> Recording:
-    """Write a result with its inputs to a file, for `contribbot numerics explain`.
+    """Write a result with its inputs to a file, and return the recording.
 
     Args:
-        path: The file to write, such as `h200.safetensors`.
-        computation: As for `recording`, like `result`, `inputs` and `parameters`.
-        result: See there.
-        inputs: See there.
-        keep_inputs: Whether the inputs' values go into the file; digests always do. One of the
-            two recordings that `explain` compares must have the values.
-        **parameters: See there.
+        path: The file to write, for `contribbot numerics explain`, such as `h200.safetensors`.
+        computation: The computation's name, as for `recording`.
+        result: The result, as for `recording`.
+        inputs: The inputs by name, as for `recording`.
+        keep_inputs: Whether to write the inputs' values, not only their digests. One of the two
+            recordings that `explain` compares must have the values.
+        **parameters: The computation's numbers, as for `recording`.
 
     Raises:
-        CannotJudgeError: Something is no dense tensor.
+        CannotJudgeError: The result or an input is no dense, real tensor.
         MachineError: `safetensors` is not installed.
     """
     made = recording(computation, result, inputs, **parameters)
@@ -142,7 +142,7 @@ def record(
 
 
 def read(path: Path) -> Recording:
-    """Return the recording in a file; raise UsageError if the file has none, or was changed."""
+    """Return the recording in a file; raise UsageError for no recording, or a changed tensor."""
     library = _safetensors("safetensors")
     try:
         with library.safe_open(path, "pt") as file:

@@ -25,9 +25,9 @@ class TreeWatch:
 
     Attributes:
         folders: The folders of the tree, each with a separator at the end.
-        gave: The function that returned the first tensor to the check's import; empty: none did.
-        ran: `gave`, or the first function of the tree that ran in the test itself; empty: none.
-        numbers: Each number that the tree has given, and the function or module that has it.
+        gave: The function that returned the first tensor to the check's import, in words; or empty.
+        ran: `gave`, or the first function of the tree that ran in the test itself; or empty.
+        numbers: By number that a check has from the tree: the tree's function or name, in words.
     """
 
     def __init__(self, folders: Iterable[str] = ()) -> None:
@@ -38,7 +38,7 @@ class TreeWatch:
 
     @contextlib.contextmanager
     def importing(self) -> Iterator[None]:
-        """Note the values that the tree returns to a check, which the block imports."""
+        """Note the tensors and numbers that the tree returns while the block imports a check."""
         with profiled(self._note_returned):
             yield
 
@@ -126,5 +126,5 @@ def _flat(value: object) -> Iterator[object]:
 
 
 def _is_telling(value: object) -> TypeGuard[float]:
-    """Return whether a value is a number that is rarely equal by chance (not 0 or 1)."""
+    """Return whether a value is a number below 2**53, but not 0 or 1, which are equal by chance."""
     return isinstance(value, int | float) and abs(value) < _EXACT and value not in {0, 1}
