@@ -68,7 +68,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def visible(found: tuple[Gpu, ...], names: tuple[str, ...]) -> tuple[Gpu, ...]:
-    """Return the GPUs that the first set variable lists by number; all, if none is set."""
+    """Return the GPUs that the first set variable of `names` lists by number; none is set: all."""
     # Stop at the first invalid number (CUDA C++ Programming Guide, "CUDA_VISIBLE_DEVICES").
     listed = next(filter(None, map(os.environ.get, names)), "")
     numbers = [number.strip() for number in listed.split(",") if listed]
@@ -118,7 +118,7 @@ def target_of(version: int) -> str:
 
 
 def nvidia_gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs that nvidia-smi lists."""
+    """Return the GPUs that nvidia-smi lists; empty: nvidia-smi is absent or fails."""
     if shutil.which("nvidia-smi") is None:
         return ()
     output = b""
@@ -158,7 +158,7 @@ _ROOM: Final = 64 * 2**20
 
 
 def is_full(folder: Path) -> bool:
-    """Return whether the disk of a folder has less than `_ROOM` bytes left."""
+    """Return whether the disk of a folder has less than `_ROOM` (64 MiB) left."""
     probe = folder / uuid.uuid4().hex
     try:
         with probe.open("wb") as file:
@@ -196,7 +196,7 @@ def actions_run(environment: Mapping[str, str] = os.environ) -> RunOf | None:
 
 
 def job_container(environment: Mapping[str, str] = os.environ) -> Container | None:
-    """Return the container of this process, as two variables describe it, or None."""
+    """Return the container of this process, from the variables `IMAGE` and `FLAGS`, or None."""
     image = environment.get(IMAGE, "")
     if not image:
         return None
@@ -221,7 +221,7 @@ def _checked(
 
 
 def absent_gpu(target: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return why this runner lacks the GPU of its job; empty: no such lack."""
+    """Return a sentence that this runner lacks its job's GPU; empty: no job for the target."""
     if not environment.get(JOB, "").startswith(f"{target}-"):
         return ""
     listed = ", ".join(dict.fromkeys(gpu.target for gpu in gpus()))
@@ -287,7 +287,7 @@ class Packages(Model):
 def imported_packages(
     modules: Collection[str], absent: Collection[str], *, programs: bool
 ) -> Packages:
-    """Return the packages of some modules; `programs`: other programs may have imported more."""
+    """Return the packages of some modules; `programs`: the digest of all installed packages."""
     return Packages(
         versions={} if programs else versions(sorted(modules)),
         absent=() if programs else tuple(sorted(absent)),
@@ -297,7 +297,7 @@ def imported_packages(
 
 @functools.cache
 def installed_digest(*, sources: bool = False) -> str:
-    """Return a SHA-256 of all packages that Python can import; `sources`: only of sources."""
+    """Return a SHA-256 of all importable packages; `sources`: of editable ones and PYTHONPATH."""
     # Of a distribution, name and version count, read from the name of the folder that pip writes
     # (PEP 627); of an editable install and of PYTHONPATH, each Python file's path, size and time.
     total = hashlib.sha256()
