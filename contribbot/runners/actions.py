@@ -82,7 +82,7 @@ def commit_of(folder: Path) -> str:
 
 
 class Workflow(Model):
-    """One workflow, and whether the installation changed the file."""
+    """The file of a workflow, and whether the installation changed the file."""
 
     path: str
     changed: bool
@@ -154,7 +154,7 @@ def templates_folder() -> Path:
 
 
 def read_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
-    """Return a run of verify.yml that the queue's own repository started."""
+    """Return a run of the repository's verify.yml; NotFoundError: no run; UsageError: another's."""
     try:
         run = github.repository(repository).get_workflow_run(run_id).complete()
     except NotFoundError as error:
@@ -193,7 +193,7 @@ class Dispatched(Model):
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit code of the command: whether the run's conclusion is success."""
+        """The exit code of the command: OK if the run's conclusion is success, else NO."""
         return ExitCode.OK if self.conclusion == "success" else ExitCode.NO
 
 
@@ -264,7 +264,7 @@ class ArtifactError(Exception):
 
 
 def read_artifact(github: GitHub, repository: str, artifact: Artifact) -> dict[str, bytes]:
-    """Fetch an artifact and return its files by name."""
+    """Fetch an artifact, return its files by name; ArtifactError: expired, large or damaged."""
     if artifact.expired or artifact.size_in_bytes > PACKED:
         size = f"{artifact.size_in_bytes >> 20} MiB; at most {PACKED >> 20}"
         raise ArtifactError("it has expired" if artifact.expired else size)
@@ -284,7 +284,7 @@ _LOGIN: Final = ("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTE
 
 
 def gh_denial(path: Path, commit: str, *, repository: str, server: Server) -> str | None:
-    """Return why gh denies that verify.yml attested a file; empty: attested; None: no gh."""
+    """Return why `gh` denies that verify.yml attested a file; empty: attested; None: no `gh`."""
     program = shutil.which("gh")
     if program is None:
         return None

@@ -109,7 +109,7 @@ class Collected(Model):
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit code of the command: a runner's fault differs from a patch's failure."""
+        """The exit code: OK if complete, MACHINE if only runner faults are in the way, else NO."""
         if self.complete:
             return ExitCode.OK
         return ExitCode.MACHINE if self.runners_failed else ExitCode.NO
@@ -181,7 +181,7 @@ class _Collection:
         )
 
     def _plan(self) -> Plan:
-        """Return the plan from the run's artifact; refuse a plan that does not fit this queue."""
+        """Return the plan from the run's artifact; UsageError: the plan does not fit this queue."""
         commit = self._run.head_sha[:12]
         try:
             plan = Plan.model_validate_json(self._files(PLAN_ARTIFACT).get("plan.json", b""))
@@ -199,7 +199,7 @@ class _Collection:
         return read_artifact(self._github, self._repository, self._artifacts[name])
 
     def _records(self, job: CiJob) -> Iterator[JobRecord]:
-        """Yield the records of a job, each judged."""
+        """Yield the records of a job's artifact, each with details or a reason for refusal."""
         if job.artifact not in self._artifacts:
             return
         try:
@@ -288,7 +288,7 @@ def _end(cell: CellName, state: CellState, why: str, job: str = "") -> CellEnd:
 
 
 def _check_plan(queue: Queue, plan: Plan) -> None:
-    """Refuse a plan that was made with another runners.toml, image or set of demands."""
+    """Raise ArtifactError for a plan of another runners.toml, image or set of demands."""
     fleet = load_fleet(queue.folder)
     if fleet.sha256 != plan.runners_sha256:
         raise ArtifactError("it was made with another runners.toml")

@@ -1,4 +1,4 @@
-"""Plan a run on the runners of `runners.toml`: jobs, cells without a runner, answered cells."""
+"""Plan a run of Actions by `runners.toml`: jobs, cells without a runner, cells with a record."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GPU_FLAGS: Final = ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add
 
 
 def _by_digest(image: str) -> str:
-    """Refuse an image without a digest: a tag can move."""
+    """Return a container image's name; ValueError: it has no digest, and a tag can move."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}", image):
         raise ValueError(
             "name the image by its digest, as REGISTRY/NAME@sha256:…; "
@@ -141,7 +141,7 @@ class Fleet(NamedTuple):
 
 
 def load_fleet(folder: Path, *, needed: bool = True) -> Fleet:
-    """Read a queue's `runners.toml`; a missing or empty file is an error only if `needed`."""
+    """Read a queue's `runners.toml`; QueueError: it is missing or empty, and `needed` is set."""
     path = folder / RUNNERS_FILE
     content = path.read_bytes() if path.is_file() else b""
     runners = read_model(path, Runners) if path.is_file() else Runners()
@@ -173,7 +173,7 @@ def restricted(fleet: Fleet, names: Sequence[str]) -> Runners:
 
 
 def is_version(wanted: str, machine: str) -> bool:
-    """Return whether the ROCm version of a machine is the wanted release."""
+    """Return whether a machine's ROCm version, such as `7.1.0-5`, is of the release `wanted`."""
     return machine == wanted or machine.startswith((f"{wanted}.", f"{wanted}-"))
 
 
@@ -203,7 +203,7 @@ class CellName(Model):
 
     @property
     def title(self) -> str:
-        """The target, named as `verify --require` names a target to compile for."""
+        """The target, or `compile:TARGET` for a cell to compile, as in `verify --require`."""
         return f"compile:{self.target}" if self.kind == "compile" else self.target
 
     @property
@@ -220,7 +220,7 @@ class PlannedCell(CellName):
 
 
 class OpenCell(CellName):
-    """A cell without a runner, and the reason."""
+    """A cell without a runner, and the reason why no runner has the cell."""
 
     reason: str
 
