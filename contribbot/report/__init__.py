@@ -178,7 +178,7 @@ def page_environment() -> Environment:
         from markupsafe import Markup  # noqa: PLC0415  the same
 
     def shown(value: object) -> object:
-        """Return a text without control characters and marks of text direction."""
+        """Return a text with U+FFFD for control characters and marks of text direction."""
         if not isinstance(value, str) or isinstance(value, Markup):
             return value
         return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in value)
