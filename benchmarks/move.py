@@ -72,12 +72,9 @@ def ours(old: Base, new: str, patches: Sequence[Moving]) -> tuple[float, list[Re
         store: Store = open_store(folder, "vllm")
         alternates = store.path / "objects" / "info" / "alternates"
         alternates.write_text(f"{old.store.path / 'objects'}\n", encoding="utf-8")
-        (folder / "scratch").mkdir()
         started = time.perf_counter()
         with store.exclusive():
-            moved = move(
-                store, patches, old=old.commit, new=new, pin="0.33.0", scratch=folder / "scratch"
-            )
+            moved = move(store, patches, old=old.commit, new=new, pin="0.33.0")
         return time.perf_counter() - started, moved
 
 

@@ -39,10 +39,9 @@ def ours(base: Base, files: Sequence[PatchFile]) -> tuple[float, Series]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         store = fresh_store(base, folder)
-        (folder / "scratch").mkdir()
         started = time.perf_counter()
         with store.exclusive():
-            series = apply_series(store, base.commit, files, pin="vllm", scratch=folder / "scratch")
+            series = apply_series(store, base.commit, files, pin="vllm")
         return time.perf_counter() - started, series
 
 

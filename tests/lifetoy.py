@@ -107,14 +107,13 @@ def contribbot(
     return Program(queue, env or {})(*args, stdin=stdin)
 
 
-def tree_of(queue: Queue, name: str, scratch: Path) -> str:
+def tree_of(queue: Queue, name: str) -> str:
     """Return the tree that contribbot makes of a patch on its pin and what is below it."""
     patch = queue.patch(name)
     store = open_store(stores_folder(), patch.upstream.name)
     base = provide(patch.pin, patch.upstream, store, progress=Silent()).commit
-    scratch.mkdir(exist_ok=True)
     for one in (*queue.below(name), name):
-        series = apply_series(store, base, queue.patch(one).files, pin="pin", scratch=scratch)
+        series = apply_series(store, base, queue.patch(one).files, pin="pin")
         assert series.conflicts == ()
         base = series.commit
     return store.tree_of(base)

@@ -22,12 +22,10 @@ def store(toy: Toy, tmp_path: Path) -> Store:
     return opened
 
 
-def apply(store: Store, base: str, tmp_path: Path, *patches: bytes) -> Series:
+def apply(store: Store, base: str, *patches: bytes) -> Series:
     """Apply patch files to a commit."""
-    scratch = tmp_path / "scratch"
-    scratch.mkdir(exist_ok=True)
     files = tuple(PatchFile(f"000{n}-x.patch", content) for n, content in enumerate(patches, 1))
-    return apply_series(store, base, files, pin="toy v1.0", scratch=scratch)
+    return apply_series(store, base, files, pin="toy v1.0")
 
 
 def moved(toy: Toy, store: Store, changes: dict[str, str | None]) -> str:
@@ -38,14 +36,14 @@ def moved(toy: Toy, store: Store, changes: dict[str, str | None]) -> str:
     return commit
 
 
-def test_an_offset_is_said_and_context_fits_whole(toy: Toy, store: Store, tmp_path: Path) -> None:
+def test_an_offset_is_said_and_context_fits_whole(toy: Toy, store: Store) -> None:
     patch = toy.format_patch({"src/toy/area.py": FIXED})
     base = moved(toy, store, {"src/toy/area.py": "# one\n# two\n" + AREA})
-    (applied,) = apply(store, base, tmp_path, patch).applied
+    (applied,) = apply(store, base, patch).applied
     assert [each.phrase for each in applied.adjustments] == ["src/toy/area.py:9 at offset +2"]
     # The outermost line of context is another one.
     text = AREA.replace("triangle(base, height)", "triangle(b, h)")
-    series = apply(store, moved(toy, store, {"src/toy/area.py": text}), tmp_path, patch)
+    series = apply(store, moved(toy, store, {"src/toy/area.py": text}), patch)
     assert (series.applied, series.conflicts[0].hunk) == ((), 1)
 
 
@@ -63,7 +61,7 @@ BRANCH = """\
 TWICE = f"def one(x):\n{BRANCH}def two(x):\n{BRANCH}"
 
 
-def test_a_moved_hunk_fits_one_place_or_none(toy: Toy, store: Store, tmp_path: Path) -> None:
+def test_a_moved_hunk_fits_one_place_or_none(toy: Toy, store: Store) -> None:
     """The second of two functions that look alike is changed, and something comes before them."""
     toy.commit = moved(toy, store, {"two.py": TWICE})
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
@@ -73,26 +71,26 @@ def test_a_moved_hunk_fits_one_place_or_none(toy: Toy, store: Store, tmp_path: P
     for lines in (2, 9):
         base = moved(toy, store, {"two.py": "# \n" * lines + TWICE})
         for mails in ([patch], [other, patch]):
-            series = apply(store, base, tmp_path, *mails)
+            series = apply(store, base, *mails)
             (conflict,) = series.conflicts
             assert len(series.applied) == len(mails) - 1
             places = f"{lines + 2}, {lines + 12}"
             assert conflict.why == f"its lines have moved, and stand at 2 places: {places}"
 
 
-def test_only_the_hunks_that_do_not_fit_are_named(toy: Toy, store: Store, tmp_path: Path) -> None:
+def test_only_the_hunks_that_do_not_fit_are_named(toy: Toy, store: Store) -> None:
     long = AREA + "\n" * 20 + "LAST = 1\n"
     toy.commit = moved(toy, store, {"src/toy/area.py": long})
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
     both = long.replace("width + height", "width * height").replace("= 1", "= 2")
     patch = toy.format_patch({"src/toy/area.py": both})
     base = moved(toy, store, {"src/toy/area.py": long.replace("LAST = 1", "LAST = 7")})
-    (conflict,) = apply(store, base, tmp_path, patch).conflicts
+    (conflict,) = apply(store, base, patch).conflicts
     assert conflict.hunk == 2
     assert "LAST = 7" in conflict.found
 
 
-def test_conflicts_of_whole_files_and_odd_names(toy: Toy, store: Store, tmp_path: Path) -> None:
+def test_conflicts_of_whole_files_and_odd_names(toy: Toy, store: Store) -> None:
     odd = 'src/ä "b".py'
     toy.commit = moved(toy, store, {odd: "one\n", "test/a.py": "A = 1\n"})
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
@@ -105,9 +103,7 @@ def test_conflicts_of_whole_files_and_odd_names(toy: Toy, store: Store, tmp_path
     }  # fmt: skip
     base = moved(toy, store, other)
 
-    gone, there, changed, left_out = (
-        apply(store, base, tmp_path, each).conflicts[0] for each in patches
-    )
+    gone, there, changed, left_out = (apply(store, base, each).conflicts[0] for each in patches)
 
     pin = "src/toy/area.py does not apply to toy v1.0"
     assert gone.headline.endswith(f"{pin}: the pin has no such file")
@@ -130,7 +126,7 @@ def test_renames_modes_links_and_bytes_stay_as_they_are(
     git(toy.upstream, "commit", "-qm", "Everything")
     patch = git(toy.upstream, "format-patch", "-1", "--stdout", "--binary", "-M")
 
-    applied = apply(store, toy.commit, tmp_path, patch).applied[0]
+    applied = apply(store, toy.commit, patch).applied[0]
 
     assert applied.tree == git(toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
     base = store.tree_of(toy.commit)
@@ -172,8 +168,6 @@ diff --git a/README b/README
 @pytest.mark.parametrize(
     ("content", "said"), [(NO_AUTHOR, "author"), (CUT_SHORT, "corrupt patch at line")]
 )
-def test_what_git_cannot_read_is_said(
-    toy: Toy, store: Store, tmp_path: Path, content: bytes, said: str
-) -> None:
+def test_what_git_cannot_read_is_said(toy: Toy, store: Store, content: bytes, said: str) -> None:
     with pytest.raises(QueueError, match=rf"0001-x\.patch: .*{said}"):
-        apply(store, toy.commit, tmp_path, content)
+        apply(store, toy.commit, content)

@@ -175,7 +175,7 @@ def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -
     assert side.headline in ran.out
 
 
-def test_on_top_of_another_patch(toy: Toy, mine: Path, tmp_path: Path) -> None:
+def test_on_top_of_another_patch(toy: Toy, mine: Path) -> None:
     toy.put_patch("lower")
     toy.put_queue(["lower"])
     commit(mine, "More\n", {"src/toy/area.py": FIXED.replace("area =", "surface =").replace(
@@ -184,7 +184,7 @@ def test_on_top_of_another_patch(toy: Toy, mine: Path, tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     assert reloaded(toy).below("upper") == ["lower"]
     tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
-    assert tree_of(reloaded(toy), "upper", tmp_path / "scratch") == tree
+    assert tree_of(reloaded(toy), "upper") == tree
 
 
 def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> None:
@@ -238,7 +238,7 @@ def test_what_is_no_patch(toy: Toy, content: bytes, said: str) -> None:
 
 
 def test_another_release_is_merged_from_the_text_that_the_commits_were_made_of(
-    toy: Toy, mine: Path, tmp_path: Path
+    toy: Toy, mine: Path
 ) -> None:
     """The branch stands on a commit that is not the pin, whose context differs."""
     git(mine, "checkout", "-q", "-B", "fix", "v1.0")
@@ -250,7 +250,7 @@ def test_another_release_is_merged_from_the_text_that_the_commits_were_made_of(
     ran = contribbot(toy.queue, "new", "area", mine, "fix~2..fix")
     assert ran.code == 0, ran.out
     assert "merged with what the pin has: 0001-Multiply.patch" in ran.out
-    tree = tree_of(reloaded(toy), "area", tmp_path / "scratch")
+    tree = tree_of(reloaded(toy), "area")
     store = open_store(stores_folder(), "toy")
     expected = FIXED.replace("Areas.", "Areas, by product.").encode()
     assert store.file(f"{tree}:src/toy/area.py") == expected

@@ -10,7 +10,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError, UsageError
-from contribbot.files import run_folder
 from contribbot.git.merge import Moving, move
 from contribbot.git.patch_format import Change, changes, commit_changes
 from contribbot.git.pins import Progress
@@ -191,47 +190,46 @@ def carry_onto(
     fetched = fetch_pin(queue, queue.pin_of(name), progress=progress)
     store, names = fetched.store, queue.with_dependencies([name])
     where = f"{place.upstream}@{place.tip.name}"
-    with run_folder() as scratch:
-        series = series_of(queue, names, fetched, scratch=scratch)
-        for patch, applied in series.items():
-            if applied.conflicts:
-                why = f"{patch} does not apply to its own pin: {applied.conflicts[0].headline}"
-                raise UsageError(why, hint=f"mend it first: contribbot verify {patch}")
-        chain = [commit.commit for applied in series.values() for commit in applied.applied]
-        paths = sorted({change.path for change in commit_changes(store, chain)})
-        base, known = _make_base(store, fetched.commit, paths, github, place)
-        moving = [Moving(patch, tuple(queue.below(patch)), series[patch]) for patch in names]
-        with store.exclusive():
-            ends = {"old": fetched.commit, "new": base, "pin": where}
-            moved = move(store, moving, **ends, scratch=scratch, files=False)
-        for it in (conflict for patch in moved for conflict in patch.conflicts):
-            part = f"hunk {it.hunk} of {it.path}" if it.hunk else it.path
-            line = f", near line {it.line}" if it.line else ""
-            raise _moved(name, where, f"{it.patch_file}: {part}{line}: {it.why}")
-        mine = next(patch for patch in moved if patch.name == name)
-        if mine.status is Text.BLOCKED:
-            raise OpeningError(f"{name}: {mine.why}", hint=_REBASE)
-        if mine.status is Text.UPSTREAM:
-            why = f"{where} has all of it: it is upstream already"
-            hint = "contribbot status --against newest"
-            raise OpeningError(f"{name}: {why}", hint=hint)
-        there = {patch.name for patch in moved if patch.status is Text.UPSTREAM}
-        notes = tuple(
-            f"{where} has all of {patch.name} already" if patch.name in there else patch.why
-            for patch in moved
-            if patch.name in there or (patch.commits and patch.why)
-        )
-        commits, contents = list[ForkCommit](), dict[str, bytes]()
-        for picked in mine.row:
-            changed = changes(store, base, picked.commit)
-            if stray := next((it.path for it in changed if it.path not in paths), ""):
-                why = f"{picked.file}: a rename there would take it to {stray}"
-                raise _moved(name, where, why)
-            made, new = _read(store, picked.commit, changed)
-            commits.append(made)
-            contents |= {blob: text for blob, text in new.items() if blob not in known}
-            base = picked.commit
-        return ForkSeries(tuple(commits), contents, notes)
+    series = series_of(queue, names, fetched)
+    for patch, applied in series.items():
+        if applied.conflicts:
+            why = f"{patch} does not apply to its own pin: {applied.conflicts[0].headline}"
+            raise UsageError(why, hint=f"mend it first: contribbot verify {patch}")
+    chain = [commit.commit for applied in series.values() for commit in applied.applied]
+    paths = sorted({change.path for change in commit_changes(store, chain)})
+    base, known = _make_base(store, fetched.commit, paths, github, place)
+    moving = [Moving(patch, tuple(queue.below(patch)), series[patch]) for patch in names]
+    with store.exclusive():
+        ends = {"old": fetched.commit, "new": base, "pin": where}
+        moved = move(store, moving, **ends, files=False)
+    for it in (conflict for patch in moved for conflict in patch.conflicts):
+        part = f"hunk {it.hunk} of {it.path}" if it.hunk else it.path
+        line = f", near line {it.line}" if it.line else ""
+        raise _moved(name, where, f"{it.patch_file}: {part}{line}: {it.why}")
+    mine = next(patch for patch in moved if patch.name == name)
+    if mine.status is Text.BLOCKED:
+        raise OpeningError(f"{name}: {mine.why}", hint=_REBASE)
+    if mine.status is Text.UPSTREAM:
+        why = f"{where} has all of it: it is upstream already"
+        hint = "contribbot status --against newest"
+        raise OpeningError(f"{name}: {why}", hint=hint)
+    there = {patch.name for patch in moved if patch.status is Text.UPSTREAM}
+    notes = tuple(
+        f"{where} has all of {patch.name} already" if patch.name in there else patch.why
+        for patch in moved
+        if patch.name in there or (patch.commits and patch.why)
+    )
+    commits, contents = list[ForkCommit](), dict[str, bytes]()
+    for picked in mine.row:
+        changed = changes(store, base, picked.commit)
+        if stray := next((it.path for it in changed if it.path not in paths), ""):
+            why = f"{picked.file}: a rename there would take it to {stray}"
+            raise _moved(name, where, why)
+        made, new = _read(store, picked.commit, changed)
+        commits.append(made)
+        contents |= {blob: text for blob, text in new.items() if blob not in known}
+        base = picked.commit
+    return ForkSeries(tuple(commits), contents, notes)
 
 
 def _moved(name: str, pin: str, why: str) -> OpeningError:

@@ -185,7 +185,6 @@ def apply_series(
     files: Sequence[PatchFile],
     *,
     pin: str,
-    scratch: Path,
     merge: bool = False,
 ) -> Series:
     """Apply patch files as `git am` does, or with `merge` as `git am -3`, on a locked store.
@@ -194,7 +193,7 @@ def apply_series(
     in `store.exclusive()`. The commits have the same ids on every machine.
     """
     mails = [read_mail(file) for file in files]
-    with tempfile.TemporaryDirectory(dir=scratch) as name:
+    with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
         paths = {path for mail in mails for path in mail.paths}
         index = Index(store, base, Path(name) / "index", paths)
         fitted: list[_Fitted] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,15 +92,15 @@ def move(
     old: str,
     new: str,
     pin: str,
-    scratch: Path,
     files: bool = True,
 ) -> list[RebaseResult]:
     """Move patches onto `new`, in `store.exclusive()`; return the results, with patch `files`."""
     known = {patch.name for patch in patches}
     if lacking := [patch.name for patch in patches if not known.issuperset(patch.below)]:
         raise ValueError(f"these depend on what is not moved: {', '.join(lacking)}")
-    with store.open() as repo:
-        moved = _Move(store, repo, patches, old, new, pin=pin, scratch=scratch).run()
+    folder = tempfile.TemporaryDirectory(prefix="contribbot-")
+    with store.open() as repo, folder as name:
+        moved = _Move(store, repo, patches, old, new, pin=pin, scratch=Path(name)).run()
     complete = [result for result in moved if result.commits and result.status not in STUCK]
     chains = format_chains(store, [result.commits for result in complete]) if files else []
     written = dict(zip([result.name for result in complete], chains, strict=False))
@@ -263,9 +264,7 @@ class _Move:
         """Merge a patch's commits, append the new commits to `row`, and return the conflicts."""
         tip = row[-1].commit if row else self._new
         if patch.resolved:
-            series = apply_series(
-                self._store, tip, patch.resolved, pin=self._pin, scratch=self._scratch
-            )
+            series = apply_series(self._store, tip, patch.resolved, pin=self._pin)
             self._trees |= {applied.commit: applied.tree for applied in series.applied}
             row += [Picked(patch.name, done.file, done.commit) for done in series.applied]
             return series.conflicts

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from pydantic import ValidationError
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import lock, run_folder, write_atomically
+from contribbot.files import lock, write_atomically
 from contribbot.git.merge import RebaseResult
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.base import Loose, Many, Model, Name, Tag
@@ -228,9 +228,7 @@ def _prepare(
     names = [name for name in queue.specs if queue.pin_of(name) == pin]
     gone: dict[str, tuple[RebaseResult, Behaviour]] = {}
     while True:
-        with run_folder() as scratch:
-            carried = carry(queue, names, old, new, scratch=scratch, resolved=resolved, gone=gone)
-        moved = {patch.name: patch for patch in carried}
+        moved = carry(queue, names, old, new, resolved=resolved, gone=gone)
         needs: dict[str, Behaviour] = {}
         if wanted.run:
             asked = [name for name in names if name not in gone]
@@ -310,9 +308,9 @@ def _carry_out(queue: Queue, prepared: PreparedMove) -> RebasePlan:
 
     before = {patch.patch: queue.patch(patch.patch) for patch in plan.patches}
     why = f"rebase from {old.tag} to {new.tag}"
-    with run_folder() as scratch, transaction(queue.folder, why) as change:
-        files = {name: moved.files for name, moved in prepared.moved.items()}
-        after = PatchStack(queue, prepared.new, scratch, files=files)
+    files = {name: moved.files for name, moved in prepared.moved.items()}
+    after = PatchStack(queue, prepared.new, files)
+    with transaction(queue.folder, why) as change:
         now = load_queue(queue.folder)
         if now.spec != queue.spec or any(
             now.specs[name] != patch.spec or now.patch(name).digest != patch.digest
@@ -382,8 +380,7 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
     name = next(iter(_conflicted(plan)), "")
     if not name:
         return plan
-    with run_folder() as scratch:
-        commits = series_of(queue, [name], old, scratch=scratch)[name].commits
+    commits = series_of(queue, [name], old)[name].commits
     place, conflicted = worktree.open_replay(
         queue, name, base=prepared.moved[name].base, commits=commits
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot.errors import IntegrityError, SourceError, UsageError
-from contribbot.files import run_folder, stores_folder, tool_digest, write_atomically
+from contribbot.files import stores_folder, tool_digest, write_atomically
 from contribbot.git.apply import Series
 from contribbot.git.merge import STUCK, RebaseResult
 from contribbot.git.pins.remote import commits_between, out_of_order
@@ -92,8 +92,8 @@ def _own_texts(queue: Queue, names: Sequence[str]) -> dict[str, TextState]:
         texts |= {name: before[key] for name, key in keys.items() if key in before}
         if unknown := [name for name in theirs if name not in texts]:
             fetched = FetchedPin(pin, provided.commit, store)
-            with run_folder() as scratch, store.exclusive():
-                stack = PatchStack(queue, fetched, scratch)
+            stack = PatchStack(queue, fetched)
+            with store.exclusive():
                 for name in unknown:
                     empty = not queue.patch(name).files
                     texts[name] = _of_applied(stack.apply(name), empty=empty)

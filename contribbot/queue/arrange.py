@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import run_folder, stores_folder
+from contribbot.files import stores_folder
 from contribbot.git.patch_format import commit_changes, format_commits, keep_unchanged, read_mail
 from contribbot.git.pins import Progress, Silent
 from contribbot.git.repository import (
@@ -89,7 +89,7 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
 def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
     """Add the commits of patch `name` to patch `into`, and take `name` out of the queue."""
     operation = f"fold {name} into {into}"
-    with run_folder() as scratch, transaction(queue.folder, operation) as change:
+    with transaction(queue.folder, operation) as change:
         queue = _fresh(queue, name, into)
         patch, target = queue.patch(name), queue.patch(into)
         lacking = {*queue.below(name)}.difference({into, *queue.below(into)})
@@ -100,7 +100,7 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
             if name == into:
                 why, hint = "both names are one patch", "name two"
             raise UsageError(f"{name} cannot be folded into {into}: {why}", hint=hint)
-        stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress), scratch)
+        stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress))
         store = stack.fetched.store
         with store.exclusive():
             lower = stack.apply(into)
@@ -135,12 +135,12 @@ def split(
             hint=f"see its files and commits: contribbot show {name}",
         )
     operation = f"split {new} from {name}"
-    with run_folder() as scratch, transaction(queue.folder, operation) as change:
+    with transaction(queue.folder, operation) as change:
         queue = _fresh(queue, name)
         patch = queue.patch(name)
         wish = Wish(new, patch.spec.title, patch.pin.title, (name,))
         draft = settle(queue, wish)
-        stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress), scratch)
+        stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress))
         store = stack.fetched.store
         with store.exclusive():
             applied = stack.apply(name)
@@ -229,16 +229,15 @@ def restore(
     queue = _fresh(queue, name)
     patch = queue.patch(name)
     files = history.version(queue.folder, name, number).files()
-    with run_folder() as scratch:
-        stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress), scratch)
-        with stack.fetched.store.exclusive():
-            _require(f"v{number} of {name}", stack.with_files({name: files}).apply(name).why)
-        if files == patch.files:
-            own = tuple(file.name for file in files)
-            return Refreshed(patch=name, changed=False, patch_files=own)
-        done = write_patches(
-            stack, name, files, why=f"restore of v{number}", force=force, resolve=False
-        )
+    stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress))
+    with stack.fetched.store.exclusive():
+        _require(f"v{number} of {name}", stack.with_files({name: files}).apply(name).why)
+    if files == patch.files:
+        own = tuple(file.name for file in files)
+        return Refreshed(patch=name, changed=False, patch_files=own)
+    done = write_patches(
+        stack, name, files, why=f"restore of v{number}", force=force, resolve=False
+    )
     tree = find_tree(queue, name)
     open_tree = str(tree.path) if tree else ""
     return done.model_copy(update={"restored": number, "open_tree": open_tree})
@@ -294,7 +293,7 @@ def _check_above(
     """Raise QueueError if a patch that is new, or that applied before, does not apply now."""
     queue = stack.queue
     arranged = replace(queue, specs=dict(specs))
-    after = PatchStack(arranged, stack.fetched, stack.scratch, files=files)
+    after = PatchStack(arranged, stack.fetched, files)
     for name in specs:
         known = name not in queue.specs or queue.pin_of(name) == stack.fetched.pin
         if known and (name not in queue.specs or not stack.apply(name).why):
@@ -389,11 +388,10 @@ def range_diff(
             f"{name}: not in the queue any more, and without files to compare with",
             hint=f"name two versions: v1..v{known[-1].number}",
         )
-    with run_folder() as scratch:
-        ranges = [_commits(queue, side, scratch) for side in (left, right)]
-        store = open_store(stores_folder(), left.base.upstream)
-        factor = f"--creation-factor={_CREATION_FACTOR}"
-        output = store.git("range-diff", "--no-color", factor, *ranges).stdout
+    ranges = [_commits(queue, side) for side in (left, right)]
+    store = open_store(stores_folder(), left.base.upstream)
+    factor = f"--creation-factor={_CREATION_FACTOR}"
+    output = store.git("range-diff", "--no-color", factor, *ranges).stdout
     return VersionDiff(
         patch=name,
         old=left.title,
@@ -428,7 +426,7 @@ def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile,
     )
 
 
-def _commits(queue: Queue, side: _DiffSide, scratch: Path) -> str:
+def _commits(queue: Queue, side: _DiffSide) -> str:
     """Write a version's commits into the store; return their range for git."""
     if side.base.upstream not in queue.upstreams:
         raise UsageError(
@@ -438,7 +436,7 @@ def _commits(queue: Queue, side: _DiffSide, scratch: Path) -> str:
     fetched = fetch_pin(queue, side.base, progress=Silent())
     tips = [fetched.commit]
     with fetched.store.exclusive():
-        stack = PatchStack(queue, fetched, scratch)
+        stack = PatchStack(queue, fetched)
         for files in (*side.below, side.files):
             series = stack.series(tips[-1], files)
             if series.conflicts:

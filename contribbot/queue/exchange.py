@@ -41,7 +41,7 @@ def read_range(
     base, tip = _ends(store, clone, wanted, pin)
     try:
         files = format_commits(store, base, tip)
-        _check_round_trip(store, base, tip, files, scratch)
+        _check_round_trip(store, base, tip, files)
         if into is not None:
             raw = ("--format=", "--raw", "--no-renames", "--no-abbrev", f"{base}..{tip}")
             rows = filter(None, store.git("log", *raw).stdout.split(b"\n"))
@@ -122,11 +122,9 @@ def _commit(clone: Path, name: str) -> str:
     return commit
 
 
-def _check_round_trip(
-    store: Store, base: str, tip: str, files: tuple[PatchFile, ...], scratch: Path
-) -> None:
+def _check_round_trip(store: Store, base: str, tip: str, files: tuple[PatchFile, ...]) -> None:
     """Raise QueueError if the patch files lose a change or a part of a commit message."""
-    series = apply_series(store, base, files, pin="where the range starts", scratch=scratch)
+    series = apply_series(store, base, files, pin="where the range starts")
     log = store.git("log", "-z", "--reverse", "--format=%T %B", f"{base}..{tip}").stdout
     commits = [row.partition(b" ") for row in log.rstrip(b"\0").split(b"\0")]
     if [applied.tree.encode() for applied in series.applied] != [tree for tree, _, _ in commits]:
@@ -297,12 +295,10 @@ def import_sources(
             draft = settle(queue, wish)
             below = queue.with_dependencies(draft.depends_on)
             with store.exclusive():
-                chain = PatchStack(queue, fetched, scratch).chain(fetched.commit, below)
+                chain = PatchStack(queue, fetched).chain(fetched.commit, below)
                 if chain.why:
                     raise QueueError(chain.why, hint="contribbot verify shows the sides")
-                series = apply_series(
-                    store, chain.commit, files, pin=pin.title, scratch=scratch, merge=True
-                )
+                series = apply_series(store, chain.commit, files, pin=pin.title, merge=True)
                 if series.conflicts:
                     sides = series.conflicts
                     return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
@@ -399,8 +395,8 @@ def export(queue: Queue, names: Sequence[str], *, progress: Progress) -> Export:
     commits: list[str] = []
     conflicts: tuple[ConflictSide, ...] = ()
     tip = fetched.commit
-    with run_folder() as scratch, fetched.store.exclusive():
-        stack = PatchStack(queue, fetched, scratch)
+    stack = PatchStack(queue, fetched)
+    with fetched.store.exclusive():
         for patch in patches:
             series = stack.series(tip, patch.files)
             if conflicts := series.conflicts:

@@ -10,7 +10,6 @@ from typing import Final, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot.errors import MachineError, QueueError, UsageError
-from contribbot.files import run_folder
 from contribbot.git.merge import RebaseResult
 from contribbot.git.patch_format import changes, keep_unchanged
 from contribbot.git.pins import Progress
@@ -77,7 +76,7 @@ def refresh(queue: Queue, name: str, *, force: bool = False, progress: Progress)
     if tree is not None and tree.state.lower:
         # A refresh of the patch `lower` opened this tree for a conflict: repeat that refresh.
         return refresh(queue, tree.state.lower, force=force, progress=progress)
-    with tree_lock(queue, name), run_folder() as scratch:
+    with tree_lock(queue, name):
         # Another process may have changed the patch before this process got the lock.
         queue = load_queue(queue.folder)
         tree = find_tree(queue, name)
@@ -87,7 +86,7 @@ def refresh(queue: Queue, name: str, *, force: bool = False, progress: Progress)
             raise worktree.replay_error(tree)
         # This also restores a pin that is missing because the cache was emptied.
         fetched = fetch_pin(queue, queue.pin_of(name), progress=progress)
-        stack = PatchStack(queue, fetched, scratch)
+        stack = PatchStack(queue, fetched)
         files, refused, amended = _judge(stack, tree)
         left_out = tuple(map(worktree.printable, tree.pending().untracked))
         # Noted before the queue is written: after a kill in between, the tree shows no drift.
@@ -278,7 +277,7 @@ def _carry_above(stack: PatchStack, key: str, files: tuple[PatchFile, ...]) -> _
             new[other] = above.files[other] = mine
             continue
         names = queue.with_dependencies([other])
-        moved = carry(queue, names, fetched, fetched, scratch=stack.scratch, resolved=new)[-1]
+        moved = carry(queue, names, fetched, fetched, resolved=new)[other]
         if moved.files:
             new[other] = above.files[other] = moved.files
         else:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import run_folder, stores_folder
+from contribbot.files import stores_folder
 from contribbot.git.apply import Series, apply_series
 from contribbot.git.merge import Moving, RebaseResult, move
 from contribbot.git.pins import Progress
@@ -36,28 +34,20 @@ def fetch_pin(queue: Queue, pin: Pin, *, progress: Progress) -> FetchedPin:
     return FetchedPin(pin, provided.commit, store)
 
 
+@dataclass(frozen=True)
 class PatchStack:
     """Applies patches of one pin; call its methods in `store.exclusive()`, as they write."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        fetched: FetchedPin,
-        scratch: Path,
-        *,
-        files: Mapping[str, Sequence[PatchFile]] | None = None,
-        done: dict[tuple[str, str], Series] | None = None,
-    ) -> None:
-        self.queue = queue
-        self.fetched = fetched
-        self.scratch = scratch
-        self._files = files or {}
-        self._done = {} if done is None else done
+    queue: Queue
+    fetched: FetchedPin
+    #: Patch files, by patch, that replace the files on the disk.
+    files: Mapping[str, Sequence[PatchFile]] = field(default_factory=dict)
+    #: The results of `series`, by the base and by the digest of the files.
+    done: dict[tuple[str, str], Series] = field(default_factory=dict)
 
     def with_files(self, files: Mapping[str, Sequence[PatchFile]]) -> PatchStack:
         """Return a stack that uses these patch files instead of the files on the disk."""
-        both = {**self._files, **files}
-        return PatchStack(self.queue, self.fetched, self.scratch, files=both, done=self._done)
+        return replace(self, files={**self.files, **files})
 
     def apply(self, name: str) -> Series:
         """Apply a patch on top of its dependencies."""
@@ -82,25 +72,20 @@ class PatchStack:
 
     def files_of(self, name: str) -> tuple[PatchFile, ...]:
         """Return a patch's files: the files given to this stack, or else the files on the disk."""
-        return tuple(self._files[name]) if name in self._files else self.queue.patch(name).files
+        return tuple(self.files[name]) if name in self.files else self.queue.patch(name).files
 
     def series(self, base: str, files: Sequence[PatchFile]) -> Series:
         """Apply patch files to a commit, or return the result of an equal earlier call."""
         key = (base, digest_of(tuple(files)))
-        if key not in self._done:
-            scratch = self.scratch / uuid.uuid4().hex
-            scratch.mkdir()
-            self._done[key] = apply_series(
-                self.fetched.store, base, files, pin=self.fetched.pin.title, scratch=scratch
-            )
-        return self._done[key]
+        if key not in self.done:
+            pin = self.fetched.pin.title
+            self.done[key] = apply_series(self.fetched.store, base, files, pin=pin)
+        return self.done[key]
 
 
-def series_of(
-    queue: Queue, names: Sequence[str], fetched: FetchedPin, *, scratch: Path
-) -> dict[str, Series]:
+def series_of(queue: Queue, names: Sequence[str], fetched: FetchedPin) -> dict[str, Series]:
     """Return the commits of each patch, applied to its pin and dependencies."""
-    stack = PatchStack(queue, fetched, scratch)
+    stack = PatchStack(queue, fetched)
     with fetched.store.exclusive():
         return {name: stack.apply(name) for name in names}
 
@@ -111,12 +96,11 @@ def carry(
     old: FetchedPin,
     new: FetchedPin,
     *,
-    scratch: Path,
     resolved: Mapping[str, tuple[PatchFile, ...]] | None = None,
     gone: Collection[str] = (),
-) -> list[RebaseResult]:
+) -> dict[str, RebaseResult]:
     """Merge the patches of one pin onto another pin, as commits in the store only."""
-    series = series_of(queue, names, old, scratch=scratch)
+    series = series_of(queue, names, old)
     for name in names:
         if why := series[name].why:
             raise UsageError(
@@ -129,9 +113,8 @@ def carry(
         for name in names
     ]
     with new.store.exclusive():
-        return move(
-            new.store, moving, old=old.commit, new=new.commit, pin=new.pin.title, scratch=scratch
-        )
+        moved = move(new.store, moving, old=old.commit, new=new.commit, pin=new.pin.title)
+    return {result.name: result for result in moved}
 
 
 def pin_at(queue: Queue, upstream: str, tag: str) -> Pin:
@@ -171,6 +154,4 @@ def carried_over(
 ) -> dict[str, RebaseResult]:
     """Merge patches and their dependencies from their pin onto the pin `new`."""
     old = fetch_pin(queue, queue.pin_of(names[0]), progress=progress)
-    every = queue.with_dependencies(names)
-    with run_folder() as scratch:
-        return {moved.name: moved for moved in carry(queue, every, old, new, scratch=scratch)}
+    return carry(queue, queue.with_dependencies(names), old, new)

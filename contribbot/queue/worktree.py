@@ -17,7 +17,7 @@ from pydantic import ConfigDict, ValidationError
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
-from contribbot.files import lock, run_folder, stores_folder, write_atomically
+from contribbot.files import lock, stores_folder, write_atomically
 from contribbot.git.apply import Series
 from contribbot.git.patch_format import check_form, format_commits
 from contribbot.git.pins import Progress
@@ -530,12 +530,12 @@ class EditedTree(Model):
 def open_tree(queue: Queue, name: str, *, at: Path | None = None, progress: Progress) -> EditedTree:
     """Open a work tree of a patch, unless the patch has an open tree."""
     queue.require(name)
-    with tree_lock(queue, name) as place, run_folder() as scratch:
+    with tree_lock(queue, name) as place:
         # Another process may have changed the patch before this process got the lock.
         queue = load_queue(queue.folder)
         fetched = fetch_pin(queue, queue.pin_of(name), progress=progress)
         with fetched.store.exclusive():
-            applied = PatchStack(queue, fetched, scratch).apply(name)
+            applied = PatchStack(queue, fetched).apply(name)
         tree, drift, fresh = find_tree(queue, name), None, False
         if tree is None:
             if applied.why:

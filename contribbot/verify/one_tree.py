@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from contribbot.errors import ExitCode, MachineError, NotProvedError, QueueError, UsageError
+from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import files_of, renames
 from contribbot.git.pins import Progress
 from contribbot.model.checks import Check, EmulatedCheck
@@ -33,7 +34,6 @@ from contribbot.verify.stages.trees import (
     ApplyStage,
     SourceStage,
     provided,
-    series_on,
     with_tests,
 )
 from contribbot.verify.verdict import RunSide, judge_side
@@ -191,7 +191,7 @@ def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
     """Apply patches to a commit of a pin, and return the last commit."""
     for patch in stack:
         try:
-            series = series_on(job, commit, patch, pin)
+            series = apply_series(job.store, commit, patch.files, pin=pin.title)
         except QueueError as error:
             raise UnavailableError(f"patches/{patch.name}/{error.message}") from error
         if series.conflicts:

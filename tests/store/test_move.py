@@ -24,8 +24,6 @@ class Mover:
     def __init__(self, toy: Toy, folder: Path) -> None:
         self.toy = toy
         self.store = open_store(folder / "stores", "toy")
-        self.scratch = folder / "scratch"
-        self.scratch.mkdir()
         toy.write("long.txt", LONG)
         toy.write("other.txt", LONG)
         toy.write("blob.bin", bytes(range(256)))
@@ -71,16 +69,14 @@ class Mover:
             PatchFile(f"000{n}-{name}.patch", (b"From " if n > 1 else b"") + part + b"\n")
             for n, part in enumerate(parts, start=1)
         ]
-        series = apply_series(self.store, base, files, pin="old", scratch=self.scratch)
+        series = apply_series(self.store, base, files, pin="old")
         assert not series.conflicts
         self.tips[name] = series.commit
         self.patches.append(Moving(name, below, series))
         return self.patches[-1]
 
     def move(self) -> dict[str, RebaseResult]:
-        made = move(
-            self.store, self.patches, old=self.old, new=self.new, pin="toy v2", scratch=self.scratch
-        )
+        made = move(self.store, self.patches, old=self.old, new=self.new, pin="toy v2")
         return {one.name: one for one in made}
 
     def read(self, commit: str, path: str) -> bytes:
@@ -100,7 +96,7 @@ def test_untouched_files_move_as_they_are(mover: Mover) -> None:
 
     assert (moved.status, moved.base) == (Text.CLEAN, mover.new)
     (file,) = moved.files
-    again = apply_series(mover.store, mover.new, [file], pin="x", scratch=mover.scratch)
+    again = apply_series(mover.store, mover.new, [file], pin="x")
     assert (again.commit,) == moved.commits
     assert mover.read(again.commit, "README") == b"two\n"
     assert mover.read(again.commit, "src/new.py") == b"N = 1\n"

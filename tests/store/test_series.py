@@ -22,13 +22,6 @@ def store(toy: Toy, tmp_path: Path) -> Store:
     return opened
 
 
-@pytest.fixture
-def scratch(tmp_path: Path) -> Path:
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    return folder
-
-
 def fetch(toy: Toy, store: Store, name: str = "main") -> str:
     """Bring the toy's HEAD into the store; return its commit."""
     store.git("fetch", "-q", str(toy.upstream), f"+HEAD:refs/heads/{name}")
@@ -91,9 +84,7 @@ def test_a_mail_is_read_as_git_am_reads_it() -> None:
         read_mail(PatchFile("x.patch", PLAIN.replace(b"Date: ", b"X-Date: ")))
 
 
-def test_the_commits_are_those_that_commit_tree_makes(
-    toy: Toy, store: Store, scratch: Path
-) -> None:
+def test_the_commits_are_those_that_commit_tree_makes(toy: Toy, store: Store) -> None:
     for date, author in zip(DATES, AUTHORS, strict=False):
         file = PatchFile("x.patch", mail(author, date))
         read = read_mail(file)
@@ -108,16 +99,16 @@ def test_the_commits_are_those_that_commit_tree_makes(
         )  # fmt: skip
         if done.returncode:
             with pytest.raises(QueueError, match=r"x\.patch: invalid date format: "):
-                apply_series(store, toy.commit, [file], pin="x", scratch=scratch)
+                apply_series(store, toy.commit, [file], pin="x")
             continue
-        (made,) = apply_series(store, toy.commit, [file], pin="x", scratch=scratch).applied
+        (made,) = apply_series(store, toy.commit, [file], pin="x").applied
         form = ("log", "-1", "--format=%an%n%ae%n%ad%n%cn%n%ce%n%cd%n%B", "--date=raw")
         # git 2.39 takes the dot off, 2.47 does not.
         expected = store.git(*form, done.stdout.decode().strip()).stdout.replace(b"Jr\n", b"Jr.\n")
         assert store.git(*form, made.commit).stdout == expected, (author, date)
 
 
-def test_a_path_that_recurs_is_what_git_makes_of_it(toy: Toy, store: Store, scratch: Path) -> None:
+def test_a_path_that_recurs_is_what_git_makes_of_it(toy: Toy, store: Store) -> None:
     long = "".join(f"line {n}\n" for n in range(40))
     toy.write("long.txt", long)
     git(toy.upstream, "add", "-A")
@@ -137,6 +128,6 @@ def test_a_path_that_recurs_is_what_git_makes_of_it(toy: Toy, store: Store, scra
     commits = git(toy.upstream, "rev-list", "--reverse", f"{base}..HEAD").decode().split()
     contents = [git(toy.upstream, "format-patch", "-1", "-M", "--stdout", one) for one in commits]
     patches = [PatchFile(f"{n}.patch", one) for n, one in enumerate(contents)]
-    series = apply_series(store, base, patches, pin="x", scratch=scratch)
+    series = apply_series(store, base, patches, pin="x")
     trees = git(toy.upstream, "log", "--reverse", "--format=%T", f"{base}..HEAD").decode().split()
     assert [applied.tree for applied in series.applied] == trees

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from contribbot.errors import IntegrityError, QueueError, SourceError
-from contribbot.git.apply import Series, apply_series
+from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import changes
 from contribbot.git.pins import Provided
 from contribbot.git.pins.sources import provide
@@ -127,7 +127,7 @@ def _apply(job: Job) -> Finding:
 def _stack(job: Job) -> Finding:
     base = job.trees.pin_commit
     for lower in job.below:
-        below = series_on(job, base, lower, job.patch.pin)
+        below = apply_series(job.store, base, lower.files, pin=job.patch.pin.title)
         if below.conflicts:
             return _conflict(below.conflicts, f"the dependency {lower.name} ")
         base = below.commit
@@ -136,7 +136,7 @@ def _stack(job: Job) -> Finding:
     if not job.patch.files:
         reason = f"no commits yet: `contribbot edit {job.patch.name}` opens a tree to make them in"
         return Finding(Outcome.SKIPPED, reason, lasting=False, patch_fault=PatchFault.UNFINISHED)
-    series = series_on(job, base, job.patch, job.patch.pin)
+    series = apply_series(job.store, base, job.patch.files, pin=job.patch.pin.title)
     if series.conflicts:
         return _conflict(series.conflicts, "")
     base_tree, patched_tree = job.store.tree_of(base), series.applied[-1].tree
@@ -178,12 +178,6 @@ def _without_files(job: Job, base: str) -> Finding:
         base_commit=base, base_tree=tree, tested_tree=tree, patched_commit=base, patched_tree=tree
     )
     return Finding(Outcome.PASSED, "no change: the base alone", ApplyDetails(trees=trees))
-
-
-def series_on(job: Job, commit: str, patch: Patch, pin: Pin) -> Series:
-    """Apply a patch's files to a commit of a pin, and return the series."""
-    scratch = job.fresh_folder()
-    return apply_series(job.store, commit, patch.files, pin=pin.title, scratch=scratch)
 
 
 def _conflict(conflicts: tuple[ConflictSide, ...], prefix: str) -> Finding:
