@@ -62,7 +62,7 @@ class NamedKernels(Mapping[str, Kernel]):
         return len(self._found)
 
     def __getitem__(self, name: str) -> Kernel:
-        """Return the kernel of a symbol or C++ name; NoKernelError: no kernel or several fit."""
+        """Return the kernel of a symbol or C++ name; UsageError: no kernel, or several kernels."""
         if self._error:
             raise UsageError(f"does not compile: {self._error}")
         if name in self._found:
@@ -111,7 +111,7 @@ class _Fixtures:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
-        """Fail a test that passes although a launch failed, because its claim was not shown."""
+        """Raise a launch's error in a test that passes, and an unmodelled operation in any test."""
         __tracebackhide__ = True
         try:
             result = yield
@@ -152,7 +152,7 @@ class CodeFolder(_Fixtures):
 
 
 class Device(_Fixtures):
-    """Puts the emulated GPU in place of `cuda`; reports that no kernel was launched or wrote."""
+    """Puts the emulated GPU in place of `cuda`; reports a session without launch or store."""
 
     def __init__(self, target: str, report: Callable[..., None], launches: str) -> None:
         self.code, self._launches, self._report = (target, None), launches, report
@@ -169,18 +169,18 @@ class Device(_Fixtures):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makemodule(self) -> None:
-        """Raise the emulated GPU's error before pytest imports a file that needs the GPU."""
+        """Raise MachineError before an import of test files, if the emulated GPU did not start."""
         if self._error:
             raise MachineError(self._error)
 
     def pytest_collection_finish(self) -> None:
-        """Forget the launches outside of tests."""
+        """Forget the launches and writes at import, outside of tests."""
         self._gpu.launches, self.record.stored = 0, False
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, exitstatus: int
     ) -> None:
-        """Show the launches in the form of a `[[compile]]` entry, if the check's orders say so."""
+        """Show launches as `[[compile]]` entries, always or after a failure, as `launches` says."""
         shown = self._launches == "always" or (self._launches == "failure" and exitstatus)
         for call in self._gpu.calls[:_MOST] if shown else ():
             terminalreporter.write_sep("-", "launched; as [[compile]] states it")

@@ -108,7 +108,7 @@ def triton_of(details: StageDetails) -> str:
 
 
 def triton_releases(stages: Iterable[StageResult]) -> str:
-    """Return the releases of Triton that compiled the kernels of some stages; empty: none did."""
+    """Return the releases of Triton that compiled the kernels of some stages; empty: no Triton."""
     names = {triton_of(row.details) for row in stages if row.details} - {""}
     return ", ".join(sorted(names)).replace("triton ", "")
 
@@ -131,7 +131,7 @@ class Source:
 
     @property
     def seal(self) -> str:
-        """The record's seal."""
+        """The seal that the record's statement has; empty: no statement."""
         return self.record.statement.seal if self.record.statement else ""
 
     @property
@@ -283,7 +283,7 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
 
 
 def compare_with_remote(queue: Queue, record: Record) -> Record:
-    """Return a record, which is stale if the pin's tag has moved on the remote."""
+    """Return the record, or a stale copy if the pin's tag has moved on the remote."""
     details = record.details
     if record.state is not State.FRESH or details is None:
         return record
@@ -337,7 +337,7 @@ def seen(record: Record) -> set[tuple[str, str, str, str]]:
 
 
 def removed_records(queue: Queue, records: Sequence[Record]) -> list[Record]:
-    """Return the deleted records in git's history with units that no fresh record has."""
+    """Return git's deleted records that refute, or that have units which no fresh record has."""
     written = ask_git(
         queue.folder, "log", "--relative", "--no-renames", "--diff-filter=AM", "--format=%H",
         "--name-only", "--", "evidence/*/*.json",
@@ -469,7 +469,7 @@ def asked(spec: PatchSpec) -> list[str]:
 def target_states(
     queue: Queue, name: str, records: Sequence[Record] | None = None
 ) -> tuple[TargetState, ...]:
-    """Return the state of each target of a patch, from the patch's records."""
+    """Return the state of each target of a patch, from the patch's records and journal."""
     states = dict.fromkeys(asked(queue.specs[name]), "missing")
     records = read_records(queue, queue.evidence, name) if records is None else records
     for state in (State.STALE, State.FRESH):

@@ -220,7 +220,7 @@ class Job:
         return [future.result() for future in futures]
 
     def fresh_folder(self) -> Path:
-        """Make a folder with a random name."""
+        """Make and return a new folder with a random name."""
         folder = self.scratch / uuid.uuid4().hex[:8]
         folder.mkdir(parents=True)
         return folder
@@ -250,7 +250,7 @@ class Job:
         return altered(self.store, self._export(tree, copy=copy))
 
     def _export(self, tree: str, *, copy: bool) -> ExportedTree:
-        """Export a tree; a file that equals the base's or the pin's file becomes a link."""
+        """Export a tree; a file that equals the base's or the pin's file becomes a hard link."""
         base = tree == self.trees.base
 
         def write() -> ExportedTree:

@@ -68,7 +68,7 @@ class ReleaseTree:
 def behaviours(
     queue: Queue, asks: Sequence[Ask], *, options: Options, watcher: Watcher
 ) -> list[Behaviour]:
-    """Run the fail-to-pass entries of patches on releases without the patches."""
+    """Return how the fail-to-pass entries of patches behave on releases without the patches."""
     with open_run(queue, patches=len(asks), options=options, watcher=watcher) as run:
         futures = []
         for number, ask in enumerate(asks):
@@ -154,7 +154,7 @@ def _ask(probe: Probe, job: Job) -> TreeAnswer:
 
 
 def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: Pin) -> ReleaseTree:
-    """Make the release's tree, and move the paths in the job's patch to the release's paths."""
+    """Make the release's tree, and rename paths in the job's patch as the release renamed files."""
     # The patch's tests come from the stack: the patch and its dependencies on the patch's pin.
     patch, store, trees = job.patch, job.store, job.trees
     with store.exclusive():
@@ -188,7 +188,7 @@ def _release_tree(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: 
 
 
 def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
-    """Apply patches to a commit of a pin, and return the last commit."""
+    """Apply patches to a commit of a pin; return the last commit; a conflict: UnavailableError."""
     for patch in stack:
         try:
             series = apply_series(job.store, commit, patch.files, pin=pin.title)

@@ -270,7 +270,7 @@ class Run:
 
 @contextlib.contextmanager
 def open_run(queue: Queue, *, patches: int, options: Options, watcher: Watcher) -> Iterator[Run]:
-    """Yield the state that the verifications of patches share; an error in a patch stops all."""
+    """Yield the state that the verifications of patches share; an error ends all work."""
     machine = this_machine()
     cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
     shelves = (build_cache.compile_shelf(), build_cache.build_shelf(), build_cache.kernel_shelf())
@@ -321,7 +321,7 @@ def refuse_unknown(queue: Queue, names: Sequence[str], required: Sequence[str]) 
 def verify(
     queue: Queue, names: Sequence[str], *, options: Options, folder: Path, watcher: Watcher
 ) -> tuple[list[PatchReport], dict[str, Path]]:
-    """Verify patches, and write records and journals; return reports, and records by patch."""
+    """Verify patches, and write records and journals; return reports, and record paths by patch."""
     # Errors about the CI run or the container must come before hours of work, not after.
     actions_run(), job_container()
     with terminated_as_interrupted():
@@ -339,7 +339,7 @@ def verify(
 
 
 def _record(queue: Queue, job: Job, report: PatchReport, folder: Path) -> Path | None:
-    """Note a verdict in the patch's journal, and write a record that is due; return the record."""
+    """Note a verdict in the journal; write the record, unless the older stays; return the path."""
     statement = state_evidence(report, job.patch, job.below)
     if statement is None:
         return None

@@ -233,7 +233,7 @@ class Reporter:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Watch what a numerics check imports from the tree: tensors and numbers."""
+        """Note the tensors and numbers that the tree gives to a numerics check at import."""
         if not self._numbers or not isinstance(collector, pytest.Module):
             return (yield)
         from contribbot.numerics.tree_watch import TreeWatch  # noqa: PLC0415  start-up time

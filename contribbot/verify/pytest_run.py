@@ -151,7 +151,7 @@ class CheckRun:
 
     @property
     def ran(self) -> set[str]:
-        """The tests that ran."""
+        """The tests that passed or failed."""
         return {*self.passed, *(failure.test for failure in self.failed)}
 
     @property
@@ -232,7 +232,7 @@ class CheckProcess:
         return {**self.check.env, **self.env}
 
     def variables(self, *folders: str, **more: str) -> dict[str, str]:
-        """Return all environment variables; `folders`: what Python imports from at its start."""
+        """Return all environment variables; `folders`: the first folders of PYTHONPATH."""
         path = os.pathsep.join(filter(None, [*folders, process.own_path()]))
         more |= {"PYTHONPATH": path}
         return child_environment(
@@ -240,7 +240,7 @@ class CheckProcess:
         )
 
     def command(self, *, attached: bool = False) -> list[str]:
-        """Write the orders for `pytest_plugin`, and return the command in front of pytest's."""
+        """Write `pytest_plugin`'s `orders.json`; return the command without pytest's arguments."""
         from contribbot.verify.pytest_plugin import Orders  # noqa: PLC0415  pytest takes a while
 
         place, variables = self.place, {**self.stated, **self.place.env}
@@ -480,7 +480,7 @@ class ReportLine(Model):
 
 
 def read_report(report: Path, done: process.Supervised, *, limit: float, scrub: Scrub) -> CheckRun:
-    """Return the result of a run from the report and from the end of the process."""
+    """Return the result of a run from the report file and from the end of the process."""
     run = CheckRun(seconds=done.seconds, limit=limit)
     if report.is_file() and report.stat().st_size > _LARGEST:
         run.kind, run.trouble = RunFailure.MEDDLED, "reported too much"

@@ -197,7 +197,7 @@ class Preflights:
 
 
 def _memory_loss(before: Preflight, now: Preflight) -> RunnerFault | None:
-    """Return the fault that another program has taken memory meanwhile; None: no such fault."""
+    """Return the fault that another program took memory between two pre-flights; None: no fault."""
     free, freed = now.record.memory_free, before.record.memory_free
     if not freed or free >= _MEMORY_SHARE * freed:
         return None
@@ -229,7 +229,7 @@ def _fail(kind: RunFailure, said: str) -> NoReturn:
 
 
 def _chosen(target: str) -> tuple[torch.device, dict[str, object]]:
-    """Return torch's first GPU and its description; end the process if it is no `target`."""
+    """Return torch's first GPU and its description; end the process if the GPU is no `target`."""
     import torch  # noqa: PLC0415  the import takes seconds, and is reported first
 
     this = f"torch {torch.__version__}"

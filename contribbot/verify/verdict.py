@@ -5,11 +5,11 @@ The parts, in the order in which they act:
 1. `judge_sides` judges the first run on the base and on the patched tree: a run that failed as a
    whole (`_troubled`), then a fault of the machine (`_machine_fault`), then the tests on the base
    (`_on_base`), then the tests on the patched tree (`_on_patched`).
-2. `decide` asks for further runs (a `RunSide`): the deciding sides a second time, and after red to
+2. `decide` asks for further runs (a `RunSide`): a side that decides a second time, and after red to
    green the patched tree without the change once. In the mapping `Runs`, an empty list under
    `WITHOUT_CHANGE` means that a statement differs and that this side has not run yet; without
    the key, no statement differs.
-3. `_without_change` adds to red to green whether the red comes back without the change.
+3. `_without_change` judges, after red to green, whether a test fails again without the change.
 4. `sentence` writes a judgement as a line for people, from the row of its `Cause`.
 
 `judge_base` judges the two runs on the base of a patch that only reproduces a bug, and
@@ -237,7 +237,7 @@ def decide(
 def _without_change(
     check: Check, first: Judgement, base: CheckRun, without: CheckRun | None
 ) -> Judgement:
-    """Return the judgement of red to green, with proof if a test fails again in `without`."""
+    """Return the judgement of red to green; a test that fails again without the change is proof."""
     if without is None:
         return replace(first, cause=Cause.NO_STATEMENT)
     if without.kind is not None:
@@ -293,7 +293,7 @@ def _troubled(
 def _machine_fault(
     check: Check, side: RunSide, run: CheckRun, other: CheckRun | None
 ) -> Judgement | None:
-    """Judge a run by a fault of this machine; None: no such fault, or the patch is to blame."""
+    """Judge a run by a fault of this machine; None: no fault, or the check's own fault."""
     # If the base passed, a fault on the patched tree alone comes from the patch.
     patched = side is RunSide.PATCHED
     for failure in run.failed:
@@ -336,7 +336,7 @@ def _on_base(check: Check, side: RunSide, base: CheckRun) -> Judgement | None:
 def unlike_stated(
     check: Check, failed: Sequence[FailedTest], where: RunSide = RunSide.BASE
 ) -> Judgement | None:
-    """Judge the first failure that is not as the patch states; None: all are as stated."""
+    """Judge the first failure that is not as the patch states; None: all failures are as stated."""
     for failure in failed:
         if failure.kind and not failure.by_machine:
             raised = failure.message.partition(":")[0]

@@ -6,12 +6,12 @@ Four processes take part:
 - The server (`serve`) imports the modules once. The server imports nothing of a patch's tree, and
   so needs no sandbox.
 - The keeper (`_look_after`) is a fork of the server for one run. The keeper forks the run itself
-  (`_become`), waits for the end of the run, and kills what the run left behind.
+  (`_become`), waits for the end of the run, and kills processes that the run left behind.
 - The client (`warm_client.py`) stands for the run in the run's sandbox.
 
 The order for one run:
 
-1. `WarmProcesses.fork` sends the server one end of a socket, the channel, and of a pipe, `life`.
+1. `WarmProcesses.fork` sends the server an end of a socket (the channel) and of a pipe (`life`).
 2. The server forks the keeper, which waits for a request on the channel.
 3. The client, started in the sandbox with the other end of the channel, sends the request: the
    command, the variables, the folder and the three standard streams.
@@ -79,7 +79,7 @@ class WarmProcesses:
 
     @contextlib.contextmanager
     def fork(self, env: Mapping[str, str], modules: Sequence[str]) -> Iterator[Fork]:
-        """Yield a run's connection to a new keeper; the keeper's server has these modules."""
+        """Yield a run's connection to a new keeper, whose server has imported the modules."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         life, life_of_fork = os.pipe()
         with ours, theirs:

@@ -1,4 +1,4 @@
-"""The client in a sandbox of a run that is forked outside: `CHANNEL COMMAND...`.
+"""The client: the program in a run's sandbox that asks for a fork: `CHANNEL COMMAND...`.
 
 The script starts without `site`, because that is quick. The forked run gets this program's
 variables, folder and streams, and this program ends with the run's exit status. If no run is

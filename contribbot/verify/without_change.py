@@ -53,10 +53,10 @@ run_hidden({folder!r})
 def without_change(
     base: bytes, patched: bytes | None, is_read: Callable[[str], bool] = lambda _name: False
 ) -> ast.Module | None:
-    """Undo the change of a patched file, statement by statement; None: no statement differs.
+    """Return a patched file's module with the base's statements; None: no statement differs.
 
-    A variable that no code reads keeps the patched value; `is_read` asks about other files.
-    For a file that the patch removes (`patched` is None), the base's file is returned.
+    A variable that no code reads keeps the patched value; `is_read`: whether another file reads a
+    name. For a file that the patch removes (`patched` is None), the base's module is returned.
     """
     try:
         old = ast.parse(base)
@@ -142,7 +142,7 @@ def _merged(old: Sequence[ast.stmt], new: Sequence[ast.stmt], *, fresh: bool) ->
 def _renames(
     base: Mapping[str, ast.stmt], patched: Mapping[str, ast.stmt], twice: Collection[str]
 ) -> dict[str, str]:
-    """Pair vanished definitions with the most similar new definitions; return new by old keys."""
+    """Return, by a vanished definition's key, the key of the most similar new definition."""
     words = {
         key: Counter(_WORDS.findall(ast.unparse(part)))
         for block, other in ((base, patched), (patched, base))
@@ -291,7 +291,7 @@ def _named(statement: ast.stmt, bound: Collection[str], *, fresh: bool) -> Itera
 def _none_on_error(statement: ast.stmt, names: Collection[str]) -> ast.stmt:
     """Wrap a statement in a `try` that sets the statement's names to None upon an error.
 
-    The statement may call new functions, whose bodies are empty here.
+    The statement may call new functions, whose bodies are empty in the merged module.
     """
     decorated = isinstance(statement, _DEFINITIONS) and bool(statement.decorator_list)
     derived = isinstance(statement, ast.ClassDef) and bool(statement.bases)
@@ -326,7 +326,7 @@ def _emptied(function: Function) -> Function:
 def write_modules(folder: Path, modules: Mapping[Path, ast.Module]) -> Path:
     """Write the modules that a run executes in place of files; return the index for `install`.
 
-    The folder is on Python's path, and so reaches the processes that a check starts.
+    The folder has a `sitecustomize.py`, for the Python processes that a check starts.
     """
     folder.mkdir()
     files = {str(path): str(folder / f"{number}.ast") for number, path in enumerate(modules)}
@@ -341,7 +341,7 @@ def write_modules(folder: Path, modules: Mapping[Path, ast.Module]) -> Path:
 
 
 class _Modules:
-    """The modules that run in place of files, by path; an importer of the files that are gone."""
+    """The modules that run in place of files, by path, and the finder of removed files."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files

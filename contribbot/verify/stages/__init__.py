@@ -96,7 +96,7 @@ def unavailable(error: UnavailableError) -> Finding:
 
 
 class Stage(abc.ABC):
-    """A kind of proof. A new stage needs a file, a row in `pipeline.STAGES`, and a test."""
+    """A step of a verification; a new stage needs a file, a row in `pipeline.STAGES` and a test."""
 
     #: The type of the stage's results, which has the stage's name.
     result: type[StageResult]
@@ -126,7 +126,7 @@ def is_red(entry: Stated) -> bool:
 
 
 def absent(path: str) -> TreeAnswer:
-    """Return the answer of an entry that names a file which the release lacks."""
+    """Return the answer of an entry that names a file which the tree lacks."""
     return TreeAnswer(Says.OTHER, f"{path} is not there, and git knows of no file that it became")
 
 

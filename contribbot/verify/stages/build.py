@@ -157,7 +157,7 @@ def _version(job: Job) -> str:
 
 
 def _hipified_first(job: Job, tools: BuildTools) -> bool:
-    """Return whether the upstream's hipify step runs first; else torch's cpp_extension does."""
+    """Return whether the upstream's step hipifies sources; else torch's cpp_extension hipifies."""
     return tools.kind == "hip" and job.patch.upstream.hipify is not None
 
 
@@ -320,7 +320,7 @@ def _run_recipe(
 def _compile(
     tools: BuildTools, job: Job, plan: BuildPlan, folder: Path, into: Path
 ) -> tuple[Ran, Product]:
-    """Compile the sources of an extension, after the upstream's hipify step if there is one."""
+    """Compile the sources of an extension, after the upstream's hipify step, if any."""
     build, made = plan.build, None
     names: Sequence[str] = build.sources
     library = Product(0, "", extension="extension.so")

@@ -51,7 +51,7 @@ class CompileStage(Stage):
     result = CompileStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """Return one unit for each entry and target; fail if the patched tree lacks a source."""
+        """Return one unit for each entry and target; QueueError: no source in the patched tree."""
         tree, entries = job.trees.patched, job.patch.spec.compile
         for entry in entries:
             if job.store.file(f"{tree}:{entry.source}") is None:
@@ -220,7 +220,7 @@ class CompileWork:
             return CompiledSide(result, content, shared)
 
     def _source(self, tree: str) -> tuple[HipSource | TritonSource, Hipified | None]:
-        """Return the source in a tree, and the hipified tree if the hipify step rewrites it."""
+        """Return the source in a tree, and the hipified tree, or None if hipify is not needed."""
         job, entry, exported = self.job, self.entry, self.job.exported(tree)
         if not (exported / entry.source).is_file():
             raise CompileError(absent=True, error=f"{entry.source} is not in the tree")

@@ -206,7 +206,7 @@ class Codes:
         )
 
     def _settle(self, judgement: Judgement) -> Judgement:
-        """Find the unknown cause of red to green by comparing the kernels of both trees."""
+        """Return the judgement; comparing both trees' kernels replaces the cause NO_STATEMENT."""
         if judgement.cause is not Cause.NO_STATEMENT:
             return judgement
         base, patched = (_by_title(side.content) for side in self.sides.values())

@@ -270,7 +270,7 @@ def _trouble(recipe: HipifyRecipe, done: process.Supervised, output: str) -> str
 
 
 def _broken_module(recipe: HipifyRecipe, env: Mapping[str, str], folder: Path) -> str:
-    """Return why the module that the script imports does not work here; empty: it works."""
+    """Return why the module that the script imports fails to import here; empty: no failure."""
     argv = [sys.executable, "-B", "-c", f"import {recipe.module}"]
     asked = process.supervise(argv, cwd=folder, env=env, timeout=_IMPORT)
     if asked.returncode == 0 or asked.timed_out:

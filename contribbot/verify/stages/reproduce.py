@@ -3,7 +3,7 @@
 The order for one check:
 
 1. `CheckWork.unit` makes the unit of work for the pipeline, whose work is `CheckWork.finding`.
-2. `CheckWork.judgement` takes the accelerator (`_accelerator`) and runs both trees. In the mapping
+2. In `_accelerator`, which locks the GPU, `CheckWork.judgement` runs both trees. In the mapping
    of runs by side, an empty list under `WITHOUT_CHANGE` means that a statement differs and that no
    run without the change has been made yet.
 3. `decide` of `verdict.py` names the side to run next, or gives the judgement.
@@ -256,7 +256,7 @@ class ReproduceStage(Stage):
     result = ReproduceStageResult
 
     def units(self, job: Job) -> list[Unit]:
-        """Return one unit for each check; for a patch without proof, one skipped unit."""
+        """Return one unit for each check; for a patch that states no proof, one skipped unit."""
         if not job.patch.spec.unproved:
             return [CheckWork(job, CheckRunner(check)).unit() for check in job.patch.spec.checks]
         fault = PatchFault.UNFINISHED
@@ -281,7 +281,7 @@ def check_probe(what: str, runner: CheckRunner) -> Probe:
 
 
 def _ask(runner: CheckRunner, job: Job, tree: str) -> TreeAnswer:
-    """Build what a check loads, if anything, from one tree; run the check; return the answer."""
+    """Build the library that a check loads from one tree, run the check, and return the answer."""
     check, upstream = runner.check, job.patch.upstream
     if missing := missing_here(job.machine, check):
         return TreeAnswer(Says.CANNOT, str(missing))
@@ -359,7 +359,7 @@ class CheckWork:
 
     @property
     def check(self) -> Check:
-        """The check."""
+        """The check that the runner runs."""
         return self.runner.check
 
     @property

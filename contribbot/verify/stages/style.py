@@ -1,4 +1,4 @@
-"""Stage `style`: refute a patch that is not as declared, and list what a reviewer would mind."""
+"""Stage `style`: refute a patch that is not as declared, and list faults that a reviewer minds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WHITESPACE: Final = re.compile(r"^([^\n]+?:\d+): ([^\n]+)\.$", re.MULTILINE)
 
 
 class StyleStage(Stage):
-    """Checks declared files, links and modules that lead out of the tree, and patch hygiene."""
+    """Checks declared files, links, hidden modules, messages, encoding, whitespace and syntax."""
 
     result = StyleStageResult
 

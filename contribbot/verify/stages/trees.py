@@ -32,7 +32,7 @@ _DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
 
 
 def provided(job: Job, pin: Pin) -> Provided:
-    """Return a pin's tree; if the store lacks the tree, a source provides it."""
+    """Return a pin's tree from the store or a source; UnavailableError: all sources failed."""
     try:
         return provide(pin, job.patch.upstream, job.store, progress=job.progress)
     except IntegrityError:
@@ -85,7 +85,7 @@ class ApplyStage(Stage):
     after = ("source",)
 
     def units(self, job: Job) -> list[Unit]:
-        """Return one unit, whose outcome depends only on the pin and the patch files."""
+        """Return one unit, whose outcome depends on pin, patch files and test folders alone."""
         inputs: Inputs = {
             "pin_commit": job.trees.pin_commit,
             "stack": [[patch.name, patch.digest] for patch in (*job.below, job.patch)],
