@@ -135,7 +135,7 @@ class PatchStage(Model):
 
 
 class PatchStages(Model):
-    """A patch, its pin, and the stages that this machine can run for the patch."""
+    """A patch, its pin, and each part of the patch's verification on this machine."""
 
     patch: str
     pin: str
