@@ -154,7 +154,7 @@ def templates_folder() -> Path:
 
 
 def read_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
-    """Return a run of the repository's verify.yml; NotFoundError: no run; UsageError: another's."""
+    """Return a run of the queue's verify.yml; NotFoundError: no run; UsageError: other workflow."""
     try:
         run = github.repository(repository).get_workflow_run(run_id).complete()
     except NotFoundError as error:
