@@ -1,4 +1,4 @@
-"""The frame of every command: options, the queue, the printed reply, errors and exit codes."""
+"""Shared by all commands: options, the queue, the printed reply, errors and exit codes."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def counts(gate: model.Gate) -> str:
 
 
 def candidate_lines(candidate: model.Candidate) -> Iterator[str]:
-    """Yield lines on a possible duplicate: title, state, author, likeness to the patch."""
+    """Yield lines on a possible duplicate: title, state, author, common files, functions, words."""
     title = shortened(candidate.title, _TITLE)
     yield f"  {candidate.reference} ({candidate.state}, {candidate.author}): {title}"
     common = (

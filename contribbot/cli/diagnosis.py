@@ -1,4 +1,4 @@
-"""`contribbot doctor`, `fallback` and `numerics explain`: what a machine or a program lacks."""
+"""`contribbot doctor`, `fallback` and `numerics explain`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def doctor_blocks(report: DoctorReport) -> list[Block]:
 
 
 def _machine(report: DoctorReport) -> Iterator[tuple[str, list[str]]]:
-    """Yield the facts of a machine, each with its title."""
+    """Yield the facts of a machine, each as a title with lines of text."""
     machine, vendors = report.machine, {"amd": "amdgpu", "nvidia": "NVIDIA"}
     yield "machine", [f"{machine.system}, {machine.cpu}, {machine.python}"]
     found = [

@@ -1,4 +1,4 @@
-"""`contribbot evidence`."""
+"""`contribbot evidence show`, `check` and `report`."""
 
 from __future__ import annotations
 

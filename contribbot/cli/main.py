@@ -137,7 +137,7 @@ class LazyGroup(TyperGroup):
         self.commands = {name: TyperCommand(name) for name in below if " " not in name}
 
     def get_command(self, _ctx: Context, cmd_name: str) -> Command | None:
-        """Return the command of a name, which accepts the shared options too."""
+        """Return the command of a name, with the shared options added; None: no command."""
         shared = [param for param in self.params if param.name in {"as_json", "queue", "debug"}]
         known = cmd_name in self.commands
         return command_of(self._prefix + cmd_name, shared) if known else None
@@ -195,7 +195,7 @@ def _elsewhere(error: exceptions.UsageError, name: str) -> str:
 
 
 def _called(words: Sequence[str]) -> str:
-    """Return the command that the words of a command line name; empty: none."""
+    """Return the command that the words of a command line name; empty: no command."""
     names = [word for word in words if not word.startswith("-")]
     spans = (names[at : at + size] for size in (3, 2, 1) for at in range(len(names) - size + 1))
     return next((name for span in spans if (name := " ".join(span)) in COMMANDS), "")
@@ -248,7 +248,7 @@ def settings(
 
 
 def main() -> None:
-    """Run the program."""
+    """Run the program, with os.devnull in place of closed standard streams."""
     # If a standard stream is closed, the next opened file would get its descriptor.
     for descriptor in (0, 1, 2):
         try:

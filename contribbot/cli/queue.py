@@ -288,7 +288,7 @@ class PatchHistory(Model):
 
 @cli.command("queue log rmsnorm")
 def log(patch: str | None = cli.MAYBE_PATCH) -> cli.Reply:
-    """Show the operations on the queue, newest first; of a patch also proofs and pull requests."""
+    """Show all operations, newest first; of a patch also proofs and pull requests, newest last."""
     rows: list[tuple[str, ...]]
     if patch is None:
         operations = tuple(OperationLog.require(cli.queue_folder()).operations())

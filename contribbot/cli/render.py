@@ -81,7 +81,7 @@ def indented(blocks: Iterable[Block]) -> list[Block]:
 
 
 def clean(text: str) -> str:
-    """Return text without control characters, which a terminal would obey."""
+    """Return text with a space or U+FFFD for control characters, which a terminal would obey."""
     return "".join(
         char if char.isprintable() else " " if char in "\n\t\r" else "\N{REPLACEMENT CHARACTER}"
         for char in text
@@ -94,7 +94,7 @@ def is_watched(*, stderr: bool = False) -> bool:
 
 
 def width(*, stderr: bool = False) -> int:
-    """Return the columns of the terminal, or COLUMNS; 0 for a pipe, where nothing is folded."""
+    """Return COLUMNS, or else the terminal's columns; 0 for a pipe, where nothing is folded."""
     stated = os.environ.get("COLUMNS", "")
     if stated.isdecimal():
         return max(_LEAST, int(stated))

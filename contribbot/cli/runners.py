@@ -1,4 +1,4 @@
-"""`contribbot runners`."""
+"""`contribbot runners matrix`, `workflows install`, `dispatch` and `collect`."""
 
 from __future__ import annotations
 
