@@ -112,7 +112,7 @@ class Kernel:
     end: int  # the end of the kernel's code in the image
     shared: int = 0  # bytes of LDS that every launch adds to the descriptor's
     ran: set[int] = field(default_factory=set)  # offsets of executed instructions
-    record: LaunchRecord = field(default_factory=LaunchRecord, repr=False)  # its owner's
+    record: LaunchRecord = field(default_factory=LaunchRecord, repr=False)  # of launches
 
     @property
     def name(self) -> str:
