@@ -53,7 +53,7 @@ LOOKS: Final = (6, 12, 18)
 #: the scatter within a session: twice the standard deviation, which was 0.0046 and 0.0041 over 31
 #: and 48 cases that one H200 measured again hours later.
 SESSIONS: Final = 0.01
-#: `called` is shown if a call with host time takes this many times the GPU's time, or more.
+#: `called` is shown if a call with host time takes more than this many times the GPU's time.
 _SLOWER: Final = 1.1
 #: The number of significant digits that a record keeps of a measured number.
 _DIGITS: Final = 6
