@@ -119,7 +119,7 @@ class Writer(Registers):
         return _translation(text, lanes=lanes, flush=flush)
 
     def _constants(self, instruction: Instruction, done: Translation) -> list[str]:
-        """Return the declarations of the constants that an instruction's text uses."""
+        """Return the declarations of the constants that an instruction's pseudo-code uses."""
         get = instruction.get
         known = {
             **_COMMON,

@@ -131,7 +131,7 @@ class Launch:
 
 
 class Executor:
-    """The machine of one thread; `registers` has the last workgroup's registers, by wave."""
+    """The `Machine` of one thread; `registers` has the last workgroup's registers, by wave."""
 
     def __init__(self, launch: Launch, groups: int, following: ctypes.c_uint64) -> None:
         self._launch, self._following = launch, following
