@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -15,6 +15,7 @@ from contribbot.git.patch_format import Change, changes, commit_changes
 from contribbot.git.pins import Progress
 from contribbot.git.repository import (
     GONE,
+    IDENTITY,
     NOTHING,
     NewCommit,
     Store,
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 _FOLDER: Final = "040000"
 _SUBMODULE: Final = "160000"
-_IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
+#: The mode that GitHub wants of a path to remove, which it does not use.
+_REMOVED: Final = "100644"
 _REBASE: Final = "move it to a newer release: contribbot rebase; nothing was written"
 _ANOTHER: Final = "name another in [contribution] of patch.toml"
 _SHORT: Final = 12
@@ -86,28 +88,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class TreeEntry:
-    """An entry of a git tree: path, mode, object; in a change, an empty `sha` removes the path."""
-
-    path: str
-    mode: str = "100644"
-    sha: str = ""
-
-    @property
-    def kind(self) -> str:
-        """Git's name for the kind of the object: tree, commit or blob."""
-        return {_FOLDER: "tree", _SUBMODULE: "commit"}.get(self.mode, "blob")
-
-
-@dataclass(frozen=True)
 class ForkCommit:
-    """A commit to make in the fork, with the entries that it changes in its parent's tree."""
+    """A commit to make in the fork, with its changes of its parent's tree, removals first."""
 
     author: str
     email: str
     date: datetime
     message: str
-    changes: tuple[TreeEntry, ...]
+    changes: tuple[Change, ...]
 
     @property
     def subject(self) -> str:
@@ -121,8 +109,8 @@ class ForkSeries:
 
     #: The commits, of lower patches first; by id, each blob that GitHub may not have.
     commits: tuple[ForkCommit, ...]
-    contents: Mapping[str, bytes] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    contents: Mapping[str, bytes]
+    notes: tuple[str, ...]
 
 
 def branch_of(patch: Patch) -> str:
@@ -161,21 +149,23 @@ def head_of(repository: Repository, branch: str) -> str | None:
     return ref.object.sha if ref.ref == f"refs/heads/{branch}" else None
 
 
-def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict[str, TreeEntry]:
-    """Return a tree's entries at the given paths, with one request for each folder."""
+def read_tree(
+    repository: Repository, tree: str, paths: Collection[str]
+) -> dict[str, tuple[str, str]]:
+    """Return mode and object of a tree's files at some paths, with one request for each folder."""
     listing = repository.get_git_tree(tree)
     if listing.truncated:
         raise GitHubError(f"tree {tree[:_SHORT]}: a folder that is too large for GitHub to list")
-    entries: dict[str, TreeEntry] = {}
+    files: dict[str, tuple[str, str]] = {}
     for entry in listing.tree:
-        if entry.path in paths:
-            entries[entry.path] = TreeEntry(entry.path, entry.mode, entry.sha)
         folder = f"{entry.path}/"
         inside = [path.removeprefix(folder) for path in paths if path.startswith(folder)]
-        if inside and entry.mode == _FOLDER:
-            for path, below in read_tree(repository, entry.sha, inside).items():
-                entries[folder + path] = TreeEntry(folder + path, below.mode, below.sha)
-    return entries
+        if entry.mode != _FOLDER:
+            files |= {entry.path: (entry.mode, entry.sha)} if entry.path in paths else {}
+        elif inside:
+            below = read_tree(repository, entry.sha, inside)
+            files |= {folder + path: file for path, file in below.items()}
+    return files
 
 
 def file_content(file: GitBlob | ContentFile) -> bytes:
@@ -243,29 +233,23 @@ def _make_base(
 ) -> tuple[str, frozenset[str]]:
     """Commit the pin's tree with the tip's files at `paths`; return the commit and files' blobs."""
     upstream = github.repository(place.upstream)
-    there = read_tree(upstream, place.tip.tree, paths)
+    files = read_tree(upstream, place.tip.tree, paths)
     with store.open() as repo:
-        old = repo.commit(pin).tree
-        known = {
-            path: TreeEntry(path, f"{entry.mode:06o}", entry.hexsha)
-            for path in paths
-            if (entry := find(old, path)) is not None
-        }
-    files, pinned = (
-        {path: entry for path, entry in tree.items() if entry.mode != _FOLDER}
-        for tree in (there, known)
-    )
-    different = {path: entry for path, entry in files.items() if known.get(path) != entry}
-    entries = {path: (GONE, NOTHING) for path in pinned if path not in files}
-    entries |= {path: (entry.mode, entry.sha) for path, entry in different.items()}
+        tree = repo.commit(pin).tree
+        found = {path: find(tree, path) for path in paths}
+        old = {path: (f"{it.mode:06o}", it.hexsha) for path, it in found.items() if it is not None}
+    entries = {path: file for path, file in files.items() if old.get(path) != file}
+    blobs = {blob for mode, blob in entries.values() if mode != _SUBMODULE}
+    gone = [path for path, (mode, _) in old.items() if path not in files and mode != _FOLDER]
+    entries |= dict.fromkeys(gone, (GONE, NOTHING))
     with store.exclusive():
-        for blob in {entry.sha for entry in different.values() if entry.mode != _SUBMODULE}:
+        for blob in blobs:
             if not store.has(blob):
                 content = file_content(upstream.get_git_blob(blob))
                 store.git("hash-object", "-w", "--stdin", stdin=content)
-        commit = NewCommit(pin, _IDENTITY, _IDENTITY, b"base\n", entries=entries)
+        commit = NewCommit(pin, IDENTITY, IDENTITY, b"base\n", entries=entries)
         ((made, _),) = write_commits(store, [commit], dates="raw")
-    return made, frozenset(entry.sha for entry in files.values())
+    return made, frozenset(blob for _, blob in files.values())
 
 
 def _read(
@@ -280,12 +264,9 @@ def _read(
             if change.mode not in {GONE, _SUBMODULE}
         }
         # Removals come first: a file may take the place of a folder.
-        entries = tuple(
-            TreeEntry(it.path) if it.mode == GONE else TreeEntry(it.path, it.mode, it.blob)
-            for it in sorted(changed, key=lambda change: change.mode != GONE)
-        )
+        ordered = tuple(sorted(changed, key=lambda change: change.mode != GONE))
         name, email = str(origin.author.name), str(origin.author.email)
-        made = ForkCommit(name, email, origin.authored_datetime, str(origin.message), entries)
+        made = ForkCommit(name, email, origin.authored_datetime, str(origin.message), ordered)
     return made, contents
 
 
@@ -331,10 +312,11 @@ def _make_commit(
 
     requester, date = github.requester, made.date.isoformat(timespec="seconds")
     author = InputGitAuthor(made.author, made.email, date)
-    elements = [
-        InputGitTreeElement(entry.path, entry.mode, entry.kind, sha=entry.sha or None)
-        for entry in made.changes
-    ]
+    elements: list[InputGitTreeElement] = []
+    for it in made.changes:
+        mode, blob = (_REMOVED, None) if it.mode == GONE else (it.mode, it.blob)
+        kind = "commit" if mode == _SUBMODULE else "blob"
+        elements.append(InputGitTreeElement(it.path, mode, kind, sha=blob))
     tree = fork.create_git_tree(elements, GitTree(requester, {}, {"sha": base}, completed=True))
     parents = [GitCommit(requester, {}, {"sha": parent}, completed=True)]
     commit = fork.create_git_commit(made.message, tree, parents, author, author)
