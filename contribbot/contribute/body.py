@@ -143,9 +143,8 @@ def _render(queue: Queue, evidence: Evidence, rules: Rules, template: Template) 
         "tests_touched": bool(tests),
         "ai_used": ai_used(contribution),
         "searched": _searched(queue, patch, rules),
+        "facts": facts_of(evidence),
     }
-    names["facts"] = facts_of(evidence)
-
     _refuse_typed(where, contribution)
     claims = (prose(_fill(environment, claim, where, names)) for claim in contribution.claims)
     names["claims"] = [" ".join(claim.split()) for claim in claims]
@@ -415,7 +414,7 @@ def _require_same(github: GitHub, patch: Patch, commit: str) -> None:
     repository, _, number = theirs.partition("#")
     pull = github.pull(theirs).complete() if patch.spec.pull else None
     found = pull or github.issue(theirs).complete()
-    place = "/".join(found.html_url.split("/")[-4:-2])
+    place = duplicates.place_of(found)
     if place.lower() != repository.lower():
         hint = f"write {place}#{number} in {patch.folder / 'patch.toml'}"
         raise OpeningError(f"{patch.name}: {repository} has moved to {place}", hint=hint)

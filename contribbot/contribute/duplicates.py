@@ -22,6 +22,7 @@ from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
     from github.Issue import Issue
+    from github.PullRequest import PullRequest
 
     from contribbot.github.client import GitHub
     from contribbot.model.patch import Patch
@@ -164,7 +165,7 @@ def is_pull(issue: Issue) -> bool:
     return issue.raw_data.get("pull_request") is not None
 
 
-def place_of(issue: Issue) -> str:
+def place_of(issue: Issue | PullRequest) -> str:
     """Return `owner/name` of the repository that an issue or pull request is in."""
     return "/".join(issue.html_url.split("/")[-4:-2])
 

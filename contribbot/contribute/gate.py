@@ -27,7 +27,7 @@ from contribbot.contribute.body import (
 from contribbot.contribute.branch import branch_of, file_content, may_push, refuses_pulls
 from contribbot.contribute.duplicates import is_pull, place_of
 from contribbot.contribute.figures import gather, other_tritons
-from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules, Want
+from contribbot.contribute.model import Body, Gate, Look, Row, RowState, Rules, Want
 from contribbot.contribute.publication import (
     MissingBelowError,
     Publication,
@@ -128,6 +128,7 @@ class GateCase:
     #: The time of the oldest answer of GitHub that a row uses.
     looked: datetime | None = None
     look: Look | None = None
+    upstream: Repository | None = None
     #: The hint of the last GitHub error.
     hint: str = ""
 
@@ -150,24 +151,22 @@ class GateCase:
         return answer
 
     def candidates(self) -> Look:
-        """Return the search for pull requests that may be the same work; search only once."""
+        """Return the search for possible duplicates, with the answers of `different`, once made."""
         self.asked = True
-        self.look = self.look or self.ask(
-            lambda github: duplicates.recent_look(github, self.queue, self.patch.name, self.now)
-        )
+        if self.look is None:
+            found = self.ask(
+                lambda github: duplicates.recent_look(github, self.queue, self.name, self.now)
+            )
+            self.look = answered(found, self.patch.spec.contribution.different)
         self.looked = min(self.looked or self.look.time, self.look.time)
         return self.look
 
     @property
     def repository(self) -> Repository:
         """The upstream's repository; GitHub is asked once."""
-        self.asked = True
-        return self._repository
-
-    @cached_property
-    def _repository(self) -> Repository:
-        name = self.patch.upstream.repository
-        return self.ask(lambda github: github.repository(name).complete())
+        name, self.asked = self.patch.upstream.repository, True
+        self.upstream = self.upstream or self.ask(lambda it: it.repository(name).complete())
+        return self.upstream
 
     def ending(self, reference: str) -> Landing | None:
         """Return how a pull request ended; None: still open."""
@@ -176,7 +175,8 @@ class GateCase:
     @cached_property
     def publication(self) -> Publication:
         """The patch's published state, as its journal tells."""
-        return PublicationJournal(self.queue).publication(self.patch.name)
+        journal = PublicationJournal(self.queue)
+        return journal.publication(self.patch.name, digest=self.patch.digest)
 
     @cached_property
     def body(self) -> Body | ContribbotError:
@@ -205,7 +205,7 @@ def check_duplicates(case: GateCase) -> Observation:
         return failed("somebody-elses", f"it is {pull}, somebody else's", then)
     look = case.candidates()
     found = f"{look.seen} found in {look.days} days, {look.looked_into} of them looked into"
-    live = [candidate for candidate in answered(case) if candidate.state != "closed"]
+    live = [candidate for candidate in look.candidates if candidate.state != "closed"]
     if not live:
         return passed("no-duplicate", f"none: {found}")
     if not (open_ := [candidate.reference for candidate in live if not candidate.answer]):
@@ -222,8 +222,7 @@ def check_turned_down(case: GateCase) -> Observation | None:
     """Check that patch.toml's `different` answers each closed, unmerged possible duplicate."""
     if case.patch.spec.pull:
         return None
-    case.candidates()
-    closed = [candidate for candidate in answered(case) if candidate.state == "closed"]
+    closed = [each for each in case.candidates().candidates if each.state == "closed"]
     if not closed:
         return passed("not-turned-down", "none was closed without being merged, of any age")
     if not (open_ := [candidate for candidate in closed if not candidate.answer]):
@@ -237,14 +236,14 @@ def check_turned_down(case: GateCase) -> Observation | None:
     return failed(code, seen, _different(case, first.reference))
 
 
-def answered(case: GateCase) -> tuple[Candidate, ...]:
-    """Return the possible duplicates with the reasons in `different`, without too short reasons."""
-    different = case.patch.spec.contribution.different
+def answered(look: Look, different: Mapping[str, str]) -> Look:
+    """Return a search with the reasons in `different`, without too short reasons."""
     reasons = {name.lower(): why for name, why in different.items() if _is_reason(why)}
-    return tuple(
-        candidate.model_copy(update={"answer": reasons.get(candidate.reference.lower(), "")})
-        for candidate in (case.look.candidates if case.look else ())
+    found = (
+        each.model_copy(update={"answer": reasons.get(each.reference.lower(), "")})
+        for each in look.candidates
     )
+    return look.model_copy(update={"candidates": tuple(found)})
 
 
 def _is_reason(why: str) -> bool:
@@ -660,8 +659,7 @@ def check_open_prs(case: GateCase) -> Observation | None:
 
 def check_own_pr(case: GateCase) -> Observation:
     """Check that the patch's pull request is open and not behind, or that open-pr can open it."""
-    known = PublicationJournal(case.queue).publication(case.name, digest=case.patch.digest)
-    pull = known.reference
+    known, pull = case.publication, case.publication.reference
     if not pull:
         return passed("none-opened", "none was opened yet")
     # The journal's state of the pull request came from GitHub, too.
@@ -748,7 +746,7 @@ def judge(
         upstream=patch.upstream.name,
         repository=patch.upstream.repository,
         rows=rows,
-        candidates=answered(case),
+        candidates=case.look.candidates if case.look else (),
         limits=case.look.limits if case.look else (),
         looked=case.looked,
         body=case.body if isinstance(case.body, Body) else None,

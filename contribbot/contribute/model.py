@@ -6,7 +6,6 @@ import enum
 import hashlib
 import json
 import operator
-from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
@@ -14,11 +13,14 @@ from pydantic import Field, model_validator
 from contribbot.model.base import (
     Line,
     Lines,
+    Loose,
+    Many,
     Model,
     Name,
     Pattern,
     Prose,
     Sha256,
+    Some,
     Time,
     TreePath,
     TreePaths,
@@ -27,9 +29,6 @@ from contribbot.model.base import (
 )
 from contribbot.model.patch import Reference
 
-#: TOML and JSON have no tuples: these fields take a list and hold a tuple.
-Texts = Annotated[tuple[str, ...], Field(strict=False)]
-LineList = Annotated[tuple[Line, ...], Field(strict=False)]
 #: The state of a contribution. `landed`: a bot put the change on the default branch and closed
 #: the pull request; `reverted`: the change was merged, and later reverted; `not opened`: the
 #: branch has no pull request yet; `not known`: GitHub could not be asked.
@@ -51,9 +50,9 @@ class TargetCi(Model):
     state: CiState
     jobs: int = 0
     running: int = 0
-    failed: Texts = ()
+    failed: Many[str] = ()
     failures: int = 0
-    missing: Texts = ()
+    missing: Many[str] = ()
 
 
 class ThreadCount(Model):
@@ -105,15 +104,15 @@ class Followed(Model):
     merge: MergeState = "not known"
     removed: str = ""
     behind: int | None = None
-    ci: Annotated[tuple[TargetCi, ...], Field(strict=False)] = ()
+    ci: Many[TargetCi] = ()
     other: TargetCi | None = None
     start: str = ""
     decision: Decision = "none"
-    by: Texts = ()
+    by: Many[str] = ()
     threads: ThreadCount = ThreadCount()
-    new: Annotated[tuple[Remark, ...], Field(strict=False)] = ()
+    new: Many[Remark] = ()
     more: int = 0
-    next: Annotated[tuple[NextStep, ...], Field(strict=False)] = ()
+    next: Many[NextStep] = ()
     #: Why GitHub gave only the pull request's state, and which parts are left out; or empty.
     unread: str = ""
     error: str = ""
@@ -148,9 +147,9 @@ class Row(Model):
     """The row of one rule in the gate."""
 
     rule: Name
-    state: Annotated[RowState, Field(strict=False)]
+    state: Loose[RowState]
     #: The codes of the observations behind the sentences, for programs.
-    codes: Texts
+    codes: Many[str]
     seen: Line
     next: Line | Literal[""] = ""
     github: bool = False
@@ -180,10 +179,10 @@ class Candidate(Model):
     issue: str = ""
     related: bool = False
     #: Files that both changes touch, and words that both titles have.
-    files: Texts = ()
-    words: Texts = ()
+    files: Many[str] = ()
+    words: Many[str] = ()
     #: Functions that both change; for a closed pull request, a maintainer's last comment.
-    functions: Texts = ()
+    functions: Many[str] = ()
     last_word: str = ""
     answer: str = ""
 
@@ -192,12 +191,12 @@ class Look(Model):
     """A search for duplicates: the numbers of found and compared pull requests; candidates."""
 
     key: Sha256
-    time: Annotated[datetime, Field(strict=False)]
+    time: Time
     days: int
     seen: int
     looked_into: int
-    candidates: Annotated[tuple[Candidate, ...], Field(strict=False)]
-    limits: LineList = ()
+    candidates: Many[Candidate]
+    limits: Lines = ()
 
 
 class Want(enum.StrEnum):
@@ -251,7 +250,7 @@ class Body(Model):
     timed: tuple[str, ...]
     not_run: tuple[str, ...]
     minded: tuple[str, ...]
-    wants: Annotated[tuple[Want, ...], Field(strict=False)]
+    wants: Many[Want]
     #: Why nobody should propose the patch: what has the same change already; or empty.
     superseded: str = ""
 
@@ -287,10 +286,10 @@ class Gate(Model):
     patch: Name
     upstream: Name
     repository: Line
-    rows: Annotated[tuple[Row, ...], Field(strict=False)]
-    candidates: Annotated[tuple[Candidate, ...], Field(strict=False)] = ()
-    limits: LineList = ()
-    looked: Annotated[datetime | None, Field(strict=False)] = None
+    rows: Many[Row]
+    candidates: Many[Candidate] = ()
+    limits: Lines = ()
+    looked: Time | None = None
     #: The judged text, left out of the JSON; None: no text can be made.
     body: Annotated[Body | None, Field(exclude=True)] = None
 
@@ -313,7 +312,7 @@ RequiredTarget = Annotated[
         "a target such as cpu, gfx942, compile:gfx90a, emulated:gfx942",
     ),
 ]
-RequiredTargets = Annotated[tuple[RequiredTarget, ...], Field(strict=False)]
+RequiredTargets = Many[RequiredTarget]
 #: The version of a template: the upstream's release or short commit that has this template.
 Version = Annotated[
     str, form(r"^[A-Za-z0-9][A-Za-z0-9._-]*$", "a release or a short commit", max_length=40)
@@ -372,7 +371,7 @@ class Rules(Model):
     speed: Pattern = ""
     by_hand: Lines = ()
     lint: Line | Literal[""] = ""
-    questions: Annotated[tuple[Question, ...], Field(strict=False, min_length=1)]
+    questions: Some[Question]
     ci: CiRules = CiRules()
     ai: AiRules = AiRules()
     body: BodyRules
@@ -403,10 +402,10 @@ class Attestation(Model):
     kind: Literal["contribbot/attestation/v2"] = "contribbot/attestation/v2"
     patch: Name
     #: When the gate asked GitHub, and when the person answered.
-    looked: Annotated[datetime, Field(strict=False)]
-    time: Annotated[datetime, Field(strict=False)]
+    looked: Time
+    time: Time
     person: Attester
-    answers: Annotated[tuple[Answer, ...], Field(strict=False, min_length=1)]
+    answers: Some[Answer]
     #: The SHA-256 over the text, the patch, the questions, and all other fields.
     digest: Sha256
 
