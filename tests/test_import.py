@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.errors import UsageError
 from contribbot.files import stores_folder
 from contribbot.git.repository import open_store
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
-from contribbot.queue.exchange import is_plain, read_range
+from contribbot.queue.exchange import is_plain
 from tests.lifetoy import (
     clone,
     commit,
@@ -111,7 +110,8 @@ def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
         commit(mine, f"{subject}\n\n{body}", {"README": "x\n"})
         refused(f"commit {subject!r}: its message cannot stand in a patch file")
     commit(mine, "Cut\n\nabove\n---\nbelow\n", {"README": "x\n"})
-    (file,) = read_range(mine, "fix~1..fix", pin=None, scratch=made(toy.root / "cut"))
+    assert contribbot(toy.queue, "new", "cut", mine, "fix~1..fix").code == 0
+    (file,) = reloaded(toy).patch("cut").files
     assert b"\n\nabove\n ---\nbelow\n---\n" in file.content
     git(mine, "reset", "-q", "--hard", "HEAD~1")
     commit(mine, "Odd\n", {"new\nline": "x\n"})
@@ -148,8 +148,7 @@ def test_a_branch_of_a_clone_without_the_pin(toy: Toy, tmp_path: Path) -> None:
     git(other, "init", "-q", "-b", "main")
     commit(other, "Else\n", {"README": "else\n"})
     assert_refused(toy, other, "main", said="where does main start? It has no tag v1.0")
-    with pytest.raises(UsageError, match="not a git repository"):
-        read_range(tmp_path, "a..b", pin=None, scratch=made(tmp_path / "scratch"))
+    assert_refused(toy, tmp_path, "a..b", said="not a git repository")
 
 
 def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -> None:

@@ -231,9 +231,6 @@ def record(queue: Queue, *patches: Patch, why: str) -> int | None:
     number = None
     with transaction(queue.folder) as change:
         for patch in patches:
-            number = history.record(
-                change, patch.name, patch.files, patch.pin,
-                why=why if patch is patches[-1] else f"before {why}",
-                below=history.digests_below(queue, patch.name),
-            )  # fmt: skip
+            reason = why if patch is patches[-1] else f"before {why}"
+            number = history.record_present(change, queue, patch, why=reason)
     return number

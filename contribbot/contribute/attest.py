@@ -123,7 +123,6 @@ def introduce(
     stands = {**person.model_dump(), "ran": ran, "record": records.get(record, record)}
     with transaction(queue.folder, f"attest {name}") as change:
         change.edit(path, lambda text: toml_edit.set_person(text, stands))
-        change.commit()
     return load_queue(queue.folder)
 
 

@@ -157,9 +157,8 @@ class PublicationJournal:
 
     def version(self, patch: Patch) -> int:
         """Record the patch as a version in its history, and return the version's number."""
-        below = history.digests_below(self._queue, patch.name)
         with transaction(self._queue.folder) as change:
-            history.record(change, patch.name, patch.files, patch.pin, why="open-pr", below=below)
+            history.record_present(change, self._queue, patch, why="open-pr")
         return history.versions(self._queue.folder, patch.name)[-1].event.version
 
 

@@ -215,11 +215,11 @@ def undo(folder: Path) -> Reversal:
     """Undo the last operation on the queue; a second undo takes back the first."""
     with hold_queue(folder):
         load_queue(folder)  # Fail before any change if the queue cannot be read.
-        inverse = OperationLog.require(folder).inverse()
-        with transaction(folder, f"undo: {inverse.summary}") as change:
-            for path, content in inverse.files.items():
+        operation, files = OperationLog.require(folder).inverse()
+        with transaction(folder, f"undo: {operation}") as change:
+            for path, content in files.items():
                 change.write(path, content)
-    return Reversal(operation=inverse.summary, files=tuple(sorted(inverse.files)))
+    return Reversal(operation=operation, files=tuple(sorted(files)))
 
 
 def restore(
@@ -246,14 +246,7 @@ def restore(
 def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
     """Take a patch out of the queue, except unknown files; the history keeps copies."""
     folder, aside = f"patches/{patch.name}", f"history/{patch.name}/retired"
-    history.record(
-        change,
-        patch.name,
-        patch.files,
-        patch.pin,
-        why="as it was in the end",
-        below=history.digests_below(queue, patch.name),
-    )
+    history.record_present(change, queue, patch, why="as it was in the end")
     change.write(f"{aside}/patch.toml", (patch.folder / "patch.toml").read_bytes())
     change.delete(f"{folder}/patch.toml")
     change.replace_files(folder, patch.files, ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from pydantic import Field
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError, UsageError
-from contribbot.files import run_folder, stores_folder
+from contribbot.files import stores_folder
 from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import check_form, format_commits
 from contribbot.git.pins import Progress
@@ -20,7 +21,6 @@ from contribbot.git.repository import NOTHING, Store, git_environment, open_stor
 from contribbot.model.base import Model
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile, Pin
-from contribbot.process import remove_tree
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.new import Wish, add, begun_check, settle
@@ -30,30 +30,28 @@ from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import BASE_REF
 
 
-def read_range(
-    clone: Path, wanted: str, *, pin: Pin | None, scratch: Path, into: Store | None = None
-) -> tuple[PatchFile, ...]:
+def read_range(clone: Path, wanted: str, *, pin: Pin, into: Store) -> tuple[PatchFile, ...]:
     """Return a clone's commits as patch files, without reading the clone's configuration.
 
     The store `into` gets the old contents of changed files, so that git can merge there.
     """
-    store = _borrowing(clone, scratch)
-    base, tip = _ends(store, clone, wanted, pin)
-    try:
-        files = format_commits(store, base, tip)
-        _check_round_trip(store, base, tip, files)
-        if into is not None:
+    with tempfile.TemporaryDirectory(prefix="contribbot-") as folder:
+        store = _borrowing(clone, Path(folder))
+        base, tip = _ends(store, clone, wanted, pin)
+        try:
+            files = format_commits(store, base, tip)
+            _check_round_trip(store, base, tip, files)
             raw = ("--format=", "--raw", "--no-renames", "--no-abbrev", f"{base}..{tip}")
             rows = filter(None, store.git("log", *raw).stdout.split(b"\n"))
             blobs = {row.split()[2] for row in rows} - {NOTHING.encode()}
             packed = store.git("pack-objects", "--stdout", "-q", stdin=b"\n".join([*blobs, b""]))
-            with into.exclusive():
-                into.git("unpack-objects", "-q", stdin=packed.stdout)
-    except CommandError as error:
-        raise UsageError(
-            f"{clone}: git cannot read {wanted}: {error.stderr.strip().splitlines()[-1]}",
-            hint=f"if the clone is partial, `git -C {clone} log -p {wanted}` fetches the rest",
-        ) from error
+        except CommandError as error:
+            raise UsageError(
+                f"{clone}: git cannot read {wanted}: {error.stderr.strip().splitlines()[-1]}",
+                hint=f"if the clone is partial, `git -C {clone} log -p {wanted}` fetches the rest",
+            ) from error
+    with into.exclusive():
+        into.git("unpack-objects", "-q", stdin=packed.stdout)
     return files
 
 
@@ -89,7 +87,7 @@ def _borrowing(clone: Path, scratch: Path) -> Store:
     return store
 
 
-def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str, str]:
+def _ends(store: Store, clone: Path, wanted: str, pin: Pin) -> tuple[str, str]:
     """Return the start (exclusive) and the end of a range `A..B` or of a branch."""
     if "..." in wanted or wanted.startswith("-"):
         raise UsageError(f"{wanted}: not a range", hint="write A..B, or the name of a branch")
@@ -99,13 +97,11 @@ def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str,
         below = _commit(clone, lower or "HEAD")
     else:
         # A work tree that `edit` made has a ref of its base, and no tags.
-        names = [BASE_REF, *((pin.commit, f"refs/tags/{pin.tag}") if pin is not None else ())]
-        asks = (("--verify", "--quiet", f"{name}^{{commit}}") for name in names if name)
-        known = (_rev_parse(clone, *ask) for ask in asks)
-        below = next(filter(None, known), "")
+        names = filter(None, (BASE_REF, pin.commit, f"refs/tags/{pin.tag}"))
+        below = next(filter(None, (_resolve(clone, name) for name in names)), "")
     if not below:
         raise UsageError(
-            f"{clone}: where does {wanted} start? It has no tag {pin.tag if pin else 'of a pin'}",
+            f"{clone}: where does {wanted} start? It has no tag {pin.tag}",
             hint=f"write the range: A..{wanted}",
         )
     bases = store.git("merge-base", below, tip, accept=(0, 1, 128)).stdout.decode().split()
@@ -115,8 +111,13 @@ def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str,
     return bases[0], tip
 
 
+def _resolve(clone: Path, name: str) -> str:
+    """Return the commit that a name means in a clone; empty: the clone has no such name."""
+    return _rev_parse(clone, "--verify", "--quiet", f"{name}^{{commit}}")
+
+
 def _commit(clone: Path, name: str) -> str:
-    commit = _rev_parse(clone, "--verify", "--quiet", f"{name}^{{commit}}")
+    commit = _resolve(clone, name)
     if not commit:
         raise UsageError(f"{clone}: no commit {name}", hint=f"see git -C {clone} log --oneline")
     return commit
@@ -153,13 +154,13 @@ _ENCODED: Final = re.compile(
 _COVER: Final = re.compile(rb"^subject:[^\n]*\[[^\]\n]*\b0+/\d+\]", re.IGNORECASE | re.MULTILINE)
 
 
-def read_mbox(content: bytes, name: str, scratch: Path) -> tuple[PatchFile, ...]:
+def read_mbox(content: bytes, name: str) -> tuple[PatchFile, ...]:
     """Return the mails of an mbox, or a single mail, as patch files, without a cover letter."""
     # Editors may leave a byte order mark and empty lines at the start.
     content = content.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
     if not content:
         raise QueueError(f"{name}: empty", hint="give it the output of `git format-patch --stdout`")
-    mails = _split(content, scratch) if content.startswith(b"From ") else [content]
+    mails = _split(content) if content.startswith(b"From ") else [content]
     files = []
     for number, mail in enumerate(mails, start=1):
         # A cover letter, which introduces a series, has no diff: skip this mail.
@@ -183,27 +184,24 @@ def is_plain(file: PatchFile) -> bool:
     return True
 
 
-def _split(content: bytes, scratch: Path) -> list[bytes]:
+def _split(content: bytes) -> list[bytes]:
     """Return the mails of an mbox, split by `git mailsplit`, which `git am` uses."""
-    folder = scratch / "mails"
-    folder.mkdir()
     # A first line with CRLF: the mailbox was saved with CRLF, which the patch does not have.
     keep = () if content.partition(b"\n")[0].endswith(b"\r") else ("--keep-cr",)
-    process.run(
-        ["git", "mailsplit", "-b", "-d5", *keep, f"-o{folder}"],
-        cwd=scratch,
-        env=git_environment({"GIT_CEILING_DIRECTORIES": str(scratch.parent)}),
-        stdin=content,
-    )
-    mails = [path.read_bytes() for path in sorted(folder.iterdir())]
-    remove_tree(folder)
-    return mails
+    with tempfile.TemporaryDirectory(prefix="contribbot-") as folder:
+        process.run(
+            ["git", "mailsplit", "-b", "-d5", *keep, f"-o{folder}"],
+            cwd=Path(folder),
+            env=git_environment({"GIT_CEILING_DIRECTORIES": tempfile.gettempdir()}),
+            stdin=content,
+        )
+        return [path.read_bytes() for path in sorted(Path(folder).iterdir())]
 
 
 _SOURCES: Final = "name a folder of patches, an mbox, or a clone and a range"
 
 
-def read_files(places: Sequence[Path], scratch: Path) -> tuple[PatchFile, ...]:
+def read_files(places: Sequence[Path]) -> tuple[PatchFile, ...]:
     """Return the patches in files and folders, in the given order; in a folder, by name."""
     files: list[PatchFile] = []
     for place in places:
@@ -218,7 +216,7 @@ def read_files(places: Sequence[Path], scratch: Path) -> tuple[PatchFile, ...]:
                 hint = f"name the commits too: contribbot new NAME {place} A..B"
             raise UsageError(f"{place}: {what}", hint=hint)
         for path in inside:
-            files += read_mbox(path.read_bytes(), path.name, scratch)
+            files += read_mbox(path.read_bytes(), path.name)
     return tuple(files)
 
 
@@ -234,23 +232,18 @@ def pull_in(sources: Sequence[str]) -> tuple[str, int] | None:
 
 
 def read_sources(
-    sources: Sequence[str],
-    *,
-    pin: Pin,
-    stdin: Callable[[], bytes],
-    scratch: Path,
-    into: Store | None = None,
+    sources: Sequence[str], *, pin: Pin, stdin: Callable[[], bytes], into: Store
 ) -> tuple[PatchFile, ...]:
     """Return the patches at `REPO A..B`, `REPO BRANCH`, a pull request, files, folders or `-`."""
     pull = pull_in(sources)
     if pull or list(sources) == ["-"]:
-        return read_mbox(stdin(), "{}#{}".format(*pull) if pull else "standard input", scratch)
+        return read_mbox(stdin(), "{}#{}".format(*pull) if pull else "standard input")
     if "-" in sources:
         raise UsageError("- stands alone", hint="name files, or standard input")
     first, *rest = map(Path, sources)
     if len(rest) == 1 and not rest[0].exists() and (_is_repository(first) or ".." in sources[1]):
-        return read_range(first, sources[1], pin=pin, scratch=scratch, into=into)
-    return read_files([first, *rest], scratch)
+        return read_range(first, sources[1], pin=pin, into=into)
+    return read_files([first, *rest])
 
 
 class Imported(Model):
@@ -284,49 +277,48 @@ def import_sources(
         raise UsageError(f"{sources[0]}: no such file or folder", hint=_SOURCES)
     # Refuse a name in use before anything is read.
     pin = settle(queue, wish).pin
-    with run_folder() as scratch:
-        store = open_store(stores_folder(), pin.upstream)
-        files = read_sources(sources, pin=pin, stdin=stdin, scratch=scratch, into=store)
-        if not files:
-            raise QueueError(f"{sources[0]}: no patch in it", hint="it holds a cover letter only")
-        fetched = fetch_pin(queue, pin, progress=progress)
-        with transaction(queue.folder, f"new {wish.name}") as change:
-            queue = load_queue(queue.folder)
-            draft = settle(queue, wish)
-            below = queue.with_dependencies(draft.depends_on)
-            with store.exclusive():
-                chain = PatchStack(queue, fetched).chain(fetched.commit, below)
-                if chain.why:
-                    raise QueueError(chain.why, hint="contribbot verify shows the sides")
-                series = apply_series(store, chain.commit, files, pin=pin.title, merge=True)
-                if series.conflicts:
-                    sides = series.conflicts
-                    return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
-                written = format_commits(store, series.base, series.commit)
-            touched = declared_paths(draft.name, store, series.base, series.commit)
-            mails: list[PatchFile] = []
-            rewritten: list[str] = []
-            for old, new, applied in zip(files, written, series.applied, strict=True):
-                content = old.content
-                if applied.merged or not is_plain(old):
-                    # The first line, with the commit's id, stays.
-                    line = _GIT_LINE.match(old.content)
-                    content = _GIT_LINE.sub(line[0], new.content, count=1) if line else new.content
-                    rewritten.append(new.name)
-                check_form(new.name, content)
-                mails.append(PatchFile(new.name, content))
-            upstream = queue.upstreams[pin.upstream]
-            code = [path for path in touched if not upstream.is_test(path)]
-            draft = replace(
-                draft,
-                title=draft.title or _title_of(series.applied[0].subject),
-                problem=_problem_in(series.applied[0].message),
-                pull="{}#{}".format(*pulled) if pulled else "",
-                check=begun_check(draft.name, code),
-            )
-            add(change, draft, patches=mails)
-            digests = {name: queue.patch(name).digest for name in below}
-            version = history.record(change, draft.name, mails, pin, why="import", below=digests)
+    store = open_store(stores_folder(), pin.upstream)
+    files = read_sources(sources, pin=pin, stdin=stdin, into=store)
+    if not files:
+        raise QueueError(f"{sources[0]}: no patch in it", hint="it holds a cover letter only")
+    fetched = fetch_pin(queue, pin, progress=progress)
+    with transaction(queue.folder, f"new {wish.name}") as change:
+        queue = load_queue(queue.folder)
+        draft = settle(queue, wish)
+        below = queue.with_dependencies(draft.depends_on)
+        with store.exclusive():
+            chain = PatchStack(queue, fetched).chain(fetched.commit, below)
+            if chain.why:
+                raise QueueError(chain.why, hint="contribbot verify shows the sides")
+            series = apply_series(store, chain.commit, files, pin=pin.title, merge=True)
+            if series.conflicts:
+                sides = series.conflicts
+                return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
+            written = format_commits(store, series.base, series.commit)
+        touched = declared_paths(draft.name, store, series.base, series.commit)
+        mails: list[PatchFile] = []
+        rewritten: list[str] = []
+        for old, new, applied in zip(files, written, series.applied, strict=True):
+            content = old.content
+            if applied.merged or not is_plain(old):
+                # The first line, with the commit's id, stays.
+                line = _GIT_LINE.match(old.content)
+                content = _GIT_LINE.sub(line[0], new.content, count=1) if line else new.content
+                rewritten.append(new.name)
+            check_form(new.name, content)
+            mails.append(PatchFile(new.name, content))
+        upstream = queue.upstreams[pin.upstream]
+        code = [path for path in touched if not upstream.is_test(path)]
+        draft = replace(
+            draft,
+            title=draft.title or _title_of(series.applied[0].subject),
+            problem=_problem_in(series.applied[0].message),
+            pull="{}#{}".format(*pulled) if pulled else "",
+            check=begun_check(draft.name, code),
+        )
+        add(change, draft, patches=mails)
+        digests = {name: queue.patch(name).digest for name in below}
+        version = history.record(change, draft.name, mails, pin, why="import", below=digests)
     return Imported(
         patch=draft.name,
         pin=pin.title,

@@ -417,6 +417,12 @@ def record(
     return number
 
 
+def record_present(change: Transaction, queue: Queue, patch: Patch, *, why: str) -> int | None:
+    """Record a patch's present files as a version, unless the last version has these files."""
+    below = digests_below(queue, patch.name)
+    return record(change, patch.name, patch.files, patch.pin, why=why, below=below)
+
+
 def below_of(queue: Queue, name: str) -> list[Patch]:
     """Return a patch's dependencies, lowest first; empty if the patch is not in the queue."""
     return [queue.patch(lower) for lower in queue.below(name)] if name in queue.specs else []
@@ -444,10 +450,8 @@ class Supersession(Model):
         return f"{'turned down' if self.turned_down else 'superseded'}{by}: {self.why}"
 
 
-class _Seen(Model):
-    """The file of remembered supersessions, by the name and digests of a patch."""
-
-    of: dict[str, Supersession] = Field(default_factory=dict)
+#: The file of remembered supersessions, by the name and digests of a patch.
+_SEEN: TypeAdapter[dict[str, Supersession]] = TypeAdapter(dict[str, Supersession])
 
 
 def superseded(queue: Queue, name: str) -> Supersession | None:
@@ -467,7 +471,7 @@ def superseded(queue: Queue, name: str) -> Supersession | None:
             if state.come:
                 by = condition.pull_request or f"{spec.upstream} {condition.release}"
                 return Supersession(why=f"{state.condition}: {state.why}", by=by)
-    seen = _remembered(queue).of
+    seen = _remembered(queue)
     # The key needs the patch's files: read them only if the file remembers anything.
     return seen.get(_key(queue, name)) if seen else None
 
@@ -490,7 +494,7 @@ def superseded_by_release(status: PatchStatus) -> Supersession | None:
 
 def remember_superseded(queue: Queue, found: Mapping[str, Supersession | None]) -> None:
     """Save which patches are superseded, in a file that may be deleted; None removes an entry."""
-    known = _remembered(queue).of
+    known = _remembered(queue)
     now = dict(known)
     for name, seen in found.items():
         now.pop(_key(queue, name), None)
@@ -498,13 +502,13 @@ def remember_superseded(queue: Queue, found: Mapping[str, Supersession | None]) 
             now[_key(queue, name)] = seen
     if now != known:
         with contextlib.suppress(OSError):
-            write_atomically(queue.local / _FILE, _Seen(of=now).model_dump_json().encode())
+            write_atomically(queue.local / _FILE, _SEEN.dump_json(now))
 
 
-def _remembered(queue: Queue) -> _Seen:
+def _remembered(queue: Queue) -> dict[str, Supersession]:
     with contextlib.suppress(OSError, ValidationError):
-        return _Seen.model_validate_json((queue.local / _FILE).read_bytes())
-    return _Seen()
+        return _SEEN.validate_json((queue.local / _FILE).read_bytes())
+    return {}
 
 
 def _key(queue: Queue, name: str) -> str:

@@ -240,10 +240,10 @@ def write_patch(
     change.replace_files(folder, patch.files, files)
     if patch.spec.files and set(paths) != set(patch.spec.files):
         change.edit(f"{folder}/patch.toml", lambda text: set_patch(text, files=paths))
-    was = history.digests_below(queue, patch.name)
     if patch.files:
-        history.record(change, patch.name, patch.files, patch.pin, why=f"before {why}", below=was)
-    then = {low: digest_of(after.files_of(low)) for low in was if low not in gone}
+        history.record_present(change, queue, patch, why=f"before {why}")
+    below = queue.below(patch.name)
+    then = {low: digest_of(after.files_of(low)) for low in below if low not in gone}
     return history.record(change, patch.name, files, after.fetched.pin, why=why, below=then)
 
 

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
+from pydantic import Field
+
 from contribbot import process
 from contribbot.errors import (
     CommandError,
@@ -43,9 +45,8 @@ _JOURNAL: Final = re.compile(r"history/[^/]+/journal\.jsonl")
 _FORMAT: Final = "%x1e%H%x1f%P%x1f%at%x1f%s%x1f%(trailers:key=Kind,valueonly,separator=)%x1f"
 _WITHOUT_GIT: Final = "git init there; from then on each operation is logged"
 
-#: A commit's kind: the state before an operation, after one, or with a version's files.
-Kind = Literal["state", "operation", "version"]
-_KINDS: Final[dict[str, Kind]] = {"state": "state", "version": "version"}
+#: A commit's kind: the state before an operation or before a version's event, or after one.
+Kind = Literal["state", "operation"]
 
 
 class Operation(Model):
@@ -56,29 +57,13 @@ class Operation(Model):
     summary: str
     #: The patches in whose folders the operation changed a file.
     patches: tuple[str, ...] = ()
+    by_hand: bool = Field(default=False, exclude=True)
 
 
 class OperationList(Model):
     """The JSON document of `queue log`: the operations, newest first."""
 
     operations: tuple[Operation, ...]
-
-
-@dataclass(frozen=True)
-class Inverse:
-    """The file contents that undo an operation; None: the file must be deleted."""
-
-    summary: str
-    files: Mapping[str, bytes | None]
-
-
-@dataclass(frozen=True)
-class _LogEntry:
-    parent: str
-    operation: Operation
-    kind: Kind
-    #: Whether a file in `patches/` differs from the previous commit of the log.
-    differs: bool
 
 
 @dataclass(frozen=True)
@@ -144,43 +129,39 @@ class OperationLog:
             inside = Path(around).relative_to(self.folder).as_posix()
             yield from (f"{inside}/{name}" for name in sorted(files) if not name.endswith(_LEFT))
 
-    def _entries(self) -> Iterator[_LogEntry]:
-        """Yield the commits of the log, newest first."""
+    def operations(self, patch: str = "") -> list[Operation]:
+        """Return the operations on all patches, or on one patch, newest first."""
+        done: list[Operation] = []
         if not self.store.resolve(self.ref):
-            return
+            return done
         shown = ("log", f"--format={_FORMAT}", "--name-only", "--no-renames")
         output = self._git(*shown, self.ref, "--").decode("utf-8", "replace")
         for row in output.split("\x1e")[1:]:
             commit, parent, seconds, summary, kind, names = row.split("\x1f")
             parts = [name.split("/") for name in names.split("\n")]
+            patches = {part[1] for part in parts if part[0] == "patches" and part[2:]}
+            # Logs of older releases also have commits of the kind `version`.
+            by_hand = kind in {"state", "version"}
+            differs = any(part[0] == "patches" for part in parts)
+            # A state that differs from the previous commit shows changes by hand.
+            if (by_hand and not (parent and differs)) or (patch and patch not in patches):
+                continue
             operation = Operation(
                 commit=commit,
                 time=datetime.fromtimestamp(int(seconds), UTC),
-                summary=summary,
-                patches=tuple(
-                    sorted({part[1] for part in parts if part[0] == "patches" and part[2:]})
-                ),
+                summary="changed by hand" if by_hand else summary,
+                patches=tuple(sorted(patches)),
+                by_hand=by_hand,
             )
-            differs = any(part[0] == "patches" for part in parts)
-            yield _LogEntry(parent, operation, _KINDS.get(kind, "operation"), differs)
-
-    def operations(self, patch: str = "") -> list[Operation]:
-        """Return the operations on all patches, or on one patch, newest first."""
-        done = []
-        for entry in self._entries():
-            operation = entry.operation
-            if entry.kind in {"state", "version"}:
-                # A state that differs from the previous commit shows changes by hand.
-                if not entry.parent or not entry.differs:
-                    continue
-                operation = operation.model_copy(update={"summary": "changed by hand"})
-            if not patch or patch in operation.patches:
-                done.append(operation)
+            done.append(operation)
         return done
 
-    def inverse(self) -> Inverse:
-        """Return the changes of files that undo the last operation."""
-        last = next((each.operation for each in self._entries() if each.kind == "operation"), None)
+    def inverse(self) -> tuple[str, dict[str, bytes | None]]:
+        """Return the last operation, and the contents of files that undo the operation.
+
+        None instead of a content: the file must be deleted.
+        """
+        last = next((each for each in self.operations() if not each.by_hand), None)
         if last is None:
             raise UsageError(
                 "no operation is logged yet, so that there is nothing to undo",
@@ -206,7 +187,7 @@ class OperationLog:
         # Undo removes no line of a journal: a renamed journal moves back with all its lines.
         for before, after in zip(deleted, added, strict=False):
             files |= {before: _content(self.folder / after), after: None}
-        return Inverse(last.summary, files)
+        return last.summary, files
 
     def _blob(self, object_id: str) -> bytes | None:
         # An id of nothing but zeros names no object; its length depends on the repository.
@@ -254,7 +235,6 @@ class Transaction:
     def __init__(self, folder: Path, operation: str = "") -> None:
         self._folder, self._operation = folder, operation
         self._contents: dict[str, bytes | None] = {}
-        self.finished = False
         #: Whether a journal gets a version: then the operation log must get the version's files.
         self.has_version = False
 
@@ -287,9 +267,8 @@ class Transaction:
         """Return a file's noted content, or else the content on the disk; None: no such file."""
         return self._contents[path] if path in self._contents else _content(self._folder / path)
 
-    def commit(self) -> bool:
-        """Make all noted changes now; return whether a file changed."""
-        self.finished = True
+    def commit(self) -> None:
+        """Make all noted changes now."""
         changed = {
             path: new
             for path, new in self._contents.items()
@@ -297,7 +276,6 @@ class Transaction:
         }
         if changed:
             self._make(changed)
-        return bool(changed)
 
     def _make(self, changed: Mapping[str, bytes | None]) -> None:
         """Write all new files beside the old ones, then rename and delete; log the operation."""
@@ -309,7 +287,7 @@ class Transaction:
         folders: list[Path] = []
         try:
             if log is not None:
-                log.record("state" if operation else "version", summary, changed)
+                log.record("state", summary, changed)
             for path, content in changed.items():
                 _check_writable(self._folder / path)
                 if content is not None:
@@ -400,8 +378,7 @@ def transaction(folder: Path, operation: str = "") -> Iterator[Transaction]:
             raise _unchanged(error, folder) from error
         changes = Transaction(folder, operation)
         yield changes
-        if not changes.finished:
-            changes.commit()
+        changes.commit()
 
 
 def consistent(folder: Path, read: Callable[[], T]) -> T:
