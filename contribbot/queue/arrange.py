@@ -81,7 +81,7 @@ def rename(queue: Queue, name: str, new: str) -> Arranged:
             new if other == name else other: _without(spec, name, (new,))
             for other, spec in queue.specs.items()
         }
-        order = _write_order(change, queue, specs, _named(queue, specs, name, new))
+        order = _write_order(change, queue, specs, [new] if name in queue.spec.order else [])
     again = "; prove it again" if proved else ""
     return Arranged(patch=new, done=f"{name} is {new} now{again}", order=order)
 
@@ -120,7 +120,7 @@ def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
         after = stack.with_files({into: files})
         write_patch(change, after, target, paths, why=f"fold of {name}")
         take_out(change, queue, patch, f"folded into {into}")
-        order = _write_order(change, queue, specs, _named(queue, specs))
+        order = _write_order(change, queue, specs)
     proof = f"what it states to be proved is in history/{name}/retired"
     return Arranged(patch=into, done=f"{name} is folded into {into}; {proof}", order=order)
 
@@ -166,7 +166,7 @@ def split(
         write_patch(change, stack.with_files(parts), patch, touched, why=f"split of {new}")
         add(change, draft, patches=parts[new])
         history.record(change, new, parts[new], patch.pin, why=f"split from {name}")
-        order = _write_order(change, queue, specs, _named(queue, specs, name, new))
+        order = _write_order(change, queue, specs, [new] if name in queue.spec.order else [])
     return Arranged(patch=new, done=f"{new} is split from {name}, above it", order=order)
 
 
@@ -232,12 +232,10 @@ def restore(
     stack = PatchStack(queue, fetch_pin(queue, patch.pin, progress=progress))
     with stack.fetched.store.exclusive():
         _require(f"v{number} of {name}", stack.with_files({name: files}).apply(name).why)
-    if files == patch.files:
-        own = tuple(file.name for file in files)
-        return Refreshed(patch=name, changed=False, patch_files=own)
-    done = write_patches(
-        stack, name, files, why=f"restore of v{number}", force=force, resolve=False
-    )
+    why = f"restore of v{number}"
+    done = write_patches(stack, name, files, why=why, force=force, resolve=False)
+    if not (done.changed or done.refused):
+        return done
     tree = find_tree(queue, name)
     open_tree = str(tree.path) if tree else ""
     return done.model_copy(update={"restored": number, "open_tree": open_tree})
@@ -293,18 +291,14 @@ def _check_above(
             _require(f"then {name}", after.apply(name).why)
 
 
-def _named(
-    queue: Queue, specs: Mapping[str, PatchSpec], name: str = "", new: str = ""
-) -> list[str]:
-    """Return queue.toml's order after a split: with `new` if `name` is listed."""
-    named = {*queue.spec.order} | ({new} if name in queue.spec.order else set())
-    return [other for other in specs if other in named]
-
-
 def _write_order(
-    change: Transaction, queue: Queue, specs: Mapping[str, PatchSpec], named: Sequence[str]
+    change: Transaction, queue: Queue, specs: Mapping[str, PatchSpec], listed: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Write changed dependencies and queue.toml's order; return the order of all patches."""
+    """Write changed dependencies and queue.toml's order; return the order of all patches.
+
+    The order in queue.toml has the patches that it had, and the patches `listed`.
+    """
+    named = [name for name in specs if name in {*queue.spec.order, *listed}]
     order = complete_order(named, specs)
     for name, spec in specs.items():
         for low in spec.depends_on:

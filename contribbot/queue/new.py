@@ -130,7 +130,8 @@ def check_new_name(queue: Queue, name: str) -> None:
 def settle(queue: Queue, wish: Wish) -> Draft:
     """Check a user's wish against the queue; return the draft with its pin."""
     check_new_name(queue, wish.name)
-    title = _titled(wish.title) if wish.title else ""
+    rule = "a title is one line with something on it"
+    title = _checked(_TITLE, wish.title, rule).strip() if wish.title else ""
     queue.require(*wish.depends_on)
     depends_on, pin = tuple(dict.fromkeys(wish.depends_on)), _pin(queue, wish)
     issue = wish.issue
@@ -138,10 +139,6 @@ def settle(queue: Queue, wish: Wish) -> Draft:
         issue = f"{queue.upstreams[pin.upstream].repository}#{issue}" if issue.isdigit() else issue
         issue = _checked(_REFERENCE, issue, "an issue is a number, or OWNER/REPO#N")
     return Draft(wish.name, pin, title, depends_on, issue)
-
-
-def _titled(title: str) -> str:
-    return _checked(_TITLE, title, "a title is one line with something on it").strip()
 
 
 def _checked(adapter: TypeAdapter[str], value: str, rule: str) -> str:

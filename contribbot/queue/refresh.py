@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -82,7 +81,7 @@ def refresh(queue: Queue, name: str, *, force: bool = False, progress: Progress)
         tree = find_tree(queue, name)
         if tree is None or name not in queue.specs:
             raise worktree.not_open_error(queue, name)
-        if tree.state.kind == "replay":
+        if tree.state.replayed:
             raise worktree.replay_error(tree)
         # This also restores a pin that is missing because the cache was emptied.
         fetched = fetch_pin(queue, queue.pin_of(name), progress=progress)
@@ -91,11 +90,7 @@ def refresh(queue: Queue, name: str, *, force: bool = False, progress: Progress)
         left_out = tuple(map(worktree.printable, tree.pending().untracked))
         # Noted before the queue is written: after a kill in between, the tree shows no drift.
         tree.remember(digest_of(files))
-        if files == queue.patch(name).files:
-            own = tuple(file.name for file in files)
-            done = Refreshed(patch=name, changed=False, patch_files=own)
-        else:
-            done = write_patches(stack, name, files, refused=refused, force=force)
+        done = write_patches(stack, name, files, refused=refused, force=force)
         if not done.refused:
             tree.mark_saved()
         return done.model_copy(update={"left_out": left_out, "amended": amended})
@@ -171,10 +166,15 @@ def write_patches(
     force: bool = False,
     resolve: bool = True,
 ) -> Refreshed:
-    """Write new files of the patch `key`, and merge the patches that depend on it."""
+    """Write files of the patch `key`, if they are new, and merge the patches that depend on it."""
     queue, store = stack.queue, stack.fetched.store
+    own = tuple(file.name for file in files)
+    if files == queue.patch(key).files:
+        return Refreshed(patch=key, changed=False, patch_files=own)
     above = _carry_above(stack, key, files)
-    new = {key: files, **above.files}
+    carried = {name: moved.files for name, moved in above.items() if moved.files}
+    conflicts = {name: moved for name, moved in above.items() if not moved.files}
+    new = {key: files, **carried}
     after = stack.with_files(new)
     with store.exclusive():
         series = {name: after.apply(name) for name in new}
@@ -186,7 +186,7 @@ def write_patches(
     done = Refreshed(
         patch=key,
         changed=False,
-        patch_files=tuple(file.name for file in files),
+        patch_files=own,
         files_added=tuple(
             path for path in paths[key] if queue.specs[key].files and path not in stated
         ),
@@ -195,17 +195,14 @@ def write_patches(
             BrokenPatch(
                 patch=name, why=moved.conflicts[0].headline if moved.conflicts else moved.why
             )
-            for name, moved in above.conflicts.items()
+            for name, moved in conflicts.items()
         ),
-        carried=tuple(above.files),
-        refused=(
-            *refused,
-            *(Objection(code="conflict", subject=other) for other in above.conflicts),
-        ),
+        carried=tuple(carried),
+        refused=(*refused, *(Objection(code="conflict", subject=other) for other in conflicts)),
     )
     if done.refused and not force:
         if resolve and not refused:
-            place = _open_conflict(stack, key, above.conflicts)
+            place = _open_conflict(stack, key, conflicts)
             return done.model_copy(update={"resolve": place})
         return done
     version = None
@@ -221,8 +218,9 @@ def write_patches(
             reason = why if name == key else f"{why} of {key}"
             number = write_patch(change, after, known, paths[name], why=reason)
             version = number if name == key else version
-    for other in above.resolved:
-        worktree.close_replay(queue, other)
+    for other in carried:
+        if _resolving(queue, other, key):
+            worktree.close_replay(queue, other)
     return done.model_copy(update={"changed": True, "version": version, "refused": ()})
 
 
@@ -247,18 +245,18 @@ def write_patch(
     return history.record(change, patch.name, files, after.fetched.pin, why=why, below=then)
 
 
-@dataclass
-class _Above:
-    """Dependent patches after a refresh: new files, names that a person resolved, conflicts."""
-
-    files: dict[str, tuple[PatchFile, ...]] = field(default_factory=dict)
-    resolved: list[str] = field(default_factory=list)
-    conflicts: dict[str, RebaseResult] = field(default_factory=dict)
+def _resolving(queue: Queue, name: str, lower: str) -> bool:
+    """Return whether a work tree holds a patch's conflict with a refresh of the patch `lower`."""
+    tree = find_tree(queue, name)
+    return tree is not None and tree.state.lower == lower
 
 
-def _carry_above(stack: PatchStack, key: str, files: tuple[PatchFile, ...]) -> _Above:
+def _carry_above(
+    stack: PatchStack, key: str, files: tuple[PatchFile, ...]
+) -> dict[str, RebaseResult]:
     """Merge each dependent patch that applies to the old files and not to the new files."""
-    queue, fetched, above = stack.queue, stack.fetched, _Above()
+    queue, fetched = stack.queue, stack.fetched
+    above: dict[str, RebaseResult] = {}
     new = {key: files}
     for other in queue.specs:
         if key not in queue.below(other):
@@ -266,30 +264,19 @@ def _carry_above(stack: PatchStack, key: str, files: tuple[PatchFile, ...]) -> _
         with fetched.store.exclusive():
             if stack.apply(other).why or not stack.with_files(new).apply(other).why:
                 continue
-        tree = find_tree(queue, other)
-        mine: tuple[PatchFile, ...] = ()
-        if tree is not None and tree.state.lower == key:
-            mine = worktree.resolved_files(queue, other)
-        with fetched.store.exclusive():
-            fits = mine and not stack.with_files({**new, other: mine}).apply(other).why
-        if fits:
-            above.resolved.append(other)
-            new[other] = above.files[other] = mine
-            continue
+        mine = worktree.resolved_files(queue, other) if _resolving(queue, other, key) else ()
         names = queue.with_dependencies([other])
-        moved = carry(queue, names, fetched, fetched, resolved=new)[other]
-        if moved.files:
-            new[other] = above.files[other] = moved.files
-        else:
-            above.conflicts[other] = moved
+        resolved = {**new, other: mine}
+        above[other] = carry(queue, names, fetched, fetched, resolved=resolved)[other]
+        if moved := above[other].files:
+            new[other] = moved
     return above
 
 
 def _open_conflict(stack: PatchStack, lower: str, conflicts: Mapping[str, RebaseResult]) -> str:
     """Open a work tree with the first conflict, for a person to resolve."""
     for name, moved in conflicts.items():
-        tree = find_tree(stack.queue, name)
-        if tree is not None and tree.state.lower == lower:
+        if _resolving(stack.queue, name, lower):
             # This tree is about an older state of the patch `lower`.
             worktree.close_replay(stack.queue, name)
         if moved.conflicts:

@@ -85,18 +85,18 @@ _SHOWN: Final = 5
 
 
 class TreeState(Model):
-    """A work tree's patch, base and kind, stored in a file in the tree's `.git`."""
+    """A work tree's patch, base and replayed commits, stored in a file in the tree's `.git`."""
 
-    # contribbot 0.2.0 also wrote other keys.
+    # Earlier releases also wrote other keys.
     model_config = ConfigDict(extra="ignore")
 
     #: The name of the patch.
     key: str
-    kind: Literal["edit", "replay"]
     base: ObjectId
     #: Digests of the patch's states that this tree has; the tree was made from the first.
     known: tuple[str, ...]
     queue: str
+    #: The commits that are merged onto another base; empty: the tree is one of `edit`.
     replayed: tuple[ObjectId, ...] = ()
     #: If a refresh opened this tree for a conflict: the patch that was refreshed.
     lower: str = ""
@@ -159,11 +159,12 @@ class WorkTree:
         accept: Sequence[int] = (0,),
     ) -> process.Completed:
         """Run git in the work tree, without the user's configuration."""
-        return process.run(
-            ["git", f"--git-dir={self.path / '.git'}", f"--work-tree={self.path}", *args],
-            cwd=self.path,
-            env=git_environment({"GIT_NO_REPLACE_OBJECTS": "1", **(env or {})}),
+        return Store(self.path / ".git").git(
+            f"--work-tree={self.path}",
+            *args,
             stdin=stdin,
+            env={"GIT_NO_REPLACE_OBJECTS": "1", **(env or {})},
+            cwd=self.path,
             timeout=300.0,
             accept=accept,
         )
@@ -287,7 +288,7 @@ def printable(path: Path | str) -> str:
 
 
 def find_tree(queue: Queue, name: str) -> WorkTree | None:
-    """Return a patch's open work tree, of kind `edit` or `replay`; None: no tree is open."""
+    """Return a patch's open work tree, of `edit` or of a replay; None: no tree is open."""
     place = queue.local / "edit" / name
     return WorkTree.read(place.resolve()) if place.exists() else None
 
@@ -295,7 +296,7 @@ def find_tree(queue: Queue, name: str) -> WorkTree | None:
 def find_replay(queue: Queue, name: str) -> WorkTree | None:
     """Return the work tree of a patch that is being merged onto another base, or None."""
     tree = find_tree(queue, name)
-    return tree if tree is not None and tree.state.kind == "replay" else None
+    return tree if tree is not None and tree.state.replayed else None
 
 
 @contextlib.contextmanager
@@ -350,7 +351,7 @@ def read_commits(tree: WorkTree, store: Store, queue: Queue) -> TreeCommits:
     base, name, commits = tree.state.base, tree.state.key, tree.own()
     if not commits:
         again = "`git reflog` shows where they were"
-        if tree.state.kind == "replay":
+        if tree.state.replayed:
             again = "carry it again: contribbot rebase TAG --resolve"
         raise UsageError(
             f"{tree.path}: no commit is left of the patch",
@@ -406,7 +407,6 @@ def open_replay(
             patch = queue.patch(name)
             state = TreeState(
                 key=name,
-                kind="replay",
                 base=base,
                 known=(patch.digest,),
                 queue=str(queue.folder),
@@ -415,7 +415,7 @@ def open_replay(
             )
             store = open_store(stores_folder(), patch.upstream.name)
             tree = _make_tree(place, None, store, base, state)
-        elif tree.state.kind != "replay":
+        elif not tree.state.replayed:
             raise UsageError(
                 f"{name} is open in {tree.path}",
                 hint=f"save it (contribbot refresh {name}) and remove it "
@@ -480,7 +480,7 @@ def resolved_files(queue: Queue, name: str) -> tuple[PatchFile, ...]:
 
 
 def close_replay(queue: Queue, name: str) -> bool:
-    """Remove a patch's work tree of kind `replay`; return whether there was such a tree."""
+    """Remove the work tree of a patch's replay; return whether there was such a tree."""
     with tree_lock(queue, name) as place:
         tree = find_replay(queue, name)
         if tree is None:
@@ -545,13 +545,12 @@ def open_tree(queue: Queue, name: str, *, at: Path | None = None, progress: Prog
                 )
             state = TreeState(
                 key=name,
-                kind="edit",
                 base=applied.base,
                 known=(queue.patch(name).digest,),
                 queue=str(queue.folder),
             )
             tree, fresh = _make_tree(place, at, fetched.store, applied.commit, state), True
-        elif tree.state.kind == "replay":
+        elif tree.state.replayed:
             raise replay_error(tree)
         elif at is not None and at.resolve() != tree.path:
             raise UsageError(
