@@ -206,6 +206,12 @@ class Program:
                 ran.code = error.code if isinstance(error.code, int) else int(bool(error.code))
         return ran
 
+    def ok(self, *args: str | Path, cwd: Path | None = None, stdin: bytes = b"", **env: str) -> Ran:
+        """Call the program, which must end with 0."""
+        ran = self(*args, cwd=cwd, stdin=stdin, **env)
+        assert ran.code == 0, ran.output
+        return ran
+
     def process(self, *args: str | Path, cwd: Path | None = None, **env: str) -> Ran:
         """Run it as a process: what start-up, streams, signals or PATH do to it."""
         done = subprocess.run(

@@ -107,6 +107,13 @@ def contribbot(
     return Program(queue, env or {})(*args, stdin=stdin)
 
 
+def succeed(
+    queue: Path, *args: str | Path, stdin: bytes = b"", env: dict[str, str] | None = None
+) -> Ran:
+    """Call the program in a queue; the program must end with 0."""
+    return Program(queue, env or {}).ok(*args, stdin=stdin)
+
+
 def tree_of(queue: Queue, name: str) -> str:
     """Return the tree that contribbot makes of a patch on its pin and what is below it."""
     patch = queue.patch(name)

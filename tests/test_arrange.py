@@ -58,8 +58,7 @@ def test_the_queue_is_another_and_gives_the_same_tree(
     queue: Toy, program: Program, args: str, after: list[tuple[str, tuple[str, ...]]]
 ) -> None:
     before = applied_tree(queue, queue.queue, "area", "cube", "readme")
-    ran = program(*args.split())
-    assert ran.code == 0, ran.err
+    ran = program.ok(*args.split())
     now = load_queue(queue.queue)
     assert order(now) == after
     assert ran.out.splitlines()[-1] == f"order: {', '.join(now.specs)}"
@@ -73,8 +72,8 @@ def test_the_queue_is_another_and_gives_the_same_tree(
 
 def test_what_is_split_off_has_a_title_of_its_own(queue: Toy, program: Program) -> None:
     title = load_queue(queue.queue).specs["area"].title
-    assert program("queue", "split", "area", "more", "--from", "2").code == 0
-    assert program("queue", "split", "more", "rest", "docs").code == 0
+    program.ok("queue", "split", "area", "more", "--from", "2")
+    program.ok("queue", "split", "more", "rest", "docs")
     specs = load_queue(queue.queue).specs
     subject = read_mail(load_queue(queue.queue).patch("more").files[0]).subject
     assert [specs[name].title for name in ("area", "more", "rest")] == [
@@ -83,29 +82,29 @@ def test_what_is_split_off_has_a_title_of_its_own(queue: Toy, program: Program) 
     assert subject != title
     # Files that stay as they are get numbers of their own where two would have one.
     for name in ("rest", "more"):
-        assert program("queue", "fold", name, "area" if name == "more" else "more").code == 0
+        program.ok("queue", "fold", name, "area" if name == "more" else "more")
     names = [file.name for file in load_queue(queue.queue).patch("area").files]
     assert [name.partition("-")[0] for name in names] == ["0001", "0002", "0003"]
 
 
 def test_history_tells_what_was_done(queue: Toy, program: Program) -> None:
-    assert program("queue", "split", "area", "more", "docs").code == 0
-    assert program("queue", "fold", "more", "area").code == 0
+    program.ok("queue", "split", "area", "more", "docs")
+    program.ok("queue", "fold", "more", "area")
     queue.put("evidence/area/x.json", "{}")
-    assert program("queue", "mv", "area", "plane").code == 0
+    program.ok("queue", "mv", "area", "plane")
     said = program("queue", "log", "plane").out
     assert [words in said for words in ("split of more", "fold of more")] == [True, True]
     assert "folded into area" in program("queue", "log", "more").out
     assert not (queue.queue / "evidence/area").exists()
-    assert program("queue", "diff", "plane", "v1..v2").code == 0
+    program.ok("queue", "diff", "plane", "v1..v2")
 
 
 def test_versions_come_back(queue: Toy, program: Program) -> None:
     tree = queue.queue / ".contribbot/edit/area"
     before = snapshot(queue.queue / "patches/area")
-    assert program("edit", "area").code == 0
+    program.ok("edit", "area")
     (tree / "NEW").write_text("newer\n")
-    assert program("refresh", "area").code == 0
+    program.ok("refresh", "area")
     after = snapshot(queue.queue / "patches/area")
     for args, files, said in (
         (("undo", "area", "v1"), before, f"the tree at {tree} is as it was"),
@@ -113,8 +112,7 @@ def test_versions_come_back(queue: Toy, program: Program) -> None:
         (("undo", "area", "v1"), before, "area: v1 is back as v5, 2 commits"),
         (("undo", "area", "v1"), before, "nothing has changed"),
     ):
-        ran = program(*args)
-        assert ran.code == 0, ran.err
+        ran = program.ok(*args)
         assert said in ran.out.replace("\n  ", " ")
         assert snapshot(queue.queue / "patches/area") == files
     assert "saved as v6" in program("refresh", "area").out
@@ -129,7 +127,7 @@ def test_a_version_under_a_patch_that_clashes_is_refused(toy: Toy, program: Prog
     (tree / AREA_FILE).write_text(HALF + CUBE)
     git(tree, "add", "-A")
     git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
-    assert program("refresh", cwd=tree).code == 0
+    program.ok("refresh", cwd=tree)
     before = snapshot(toy.queue)
     ran = program("undo", "area", "v1")
     assert (ran.code, snapshot(toy.queue)) == (1, before)

@@ -29,9 +29,7 @@ def commit(tree: Path, home: Path, *args: str) -> None:
 def test_it_says_where_it_is_and_what_to_do_next(program: Program, tree: Path) -> None:
     left = tree.with_name(".area.partial")
     (left / "src").mkdir(parents=True)
-    ran = program("edit", "area")
-
-    assert ran.code == 0, ran.err
+    ran = program.ok("edit", "area")
     assert str(tree) in ran.out
     assert "contribbot refresh " in ran.out
     assert "contribbot edit --abort area" in ran.out
@@ -70,7 +68,7 @@ def test_it_says_no_when_the_patch_or_one_below_was_changed_meanwhile(
 ) -> None:
     put_stack(toy)
     for name in ("area", "cube"):
-        assert program("edit", name).code == 0
+        program.ok("edit", name)
     toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED}, subject="Other words"))
 
     ran = program("edit", "area")
@@ -84,14 +82,14 @@ def test_it_says_no_when_the_patch_or_one_below_was_changed_meanwhile(
 def test_it_goes_where_it_is_told_to(program: Program, tree: Path, tmp_path: Path) -> None:
     place = tmp_path / "else where/area"
 
-    assert program("edit", "area", "--at", place).code == 0
+    program.ok("edit", "area", "--at", place)
 
     assert (place / "src/toy/area.py").read_text() == FIXED
     assert program("edit", "area", "--json").json()["path"] == str(place)
     elsewhere = program("edit", "area", "--at", tmp_path / "third")
     assert (elsewhere.code, str(place) in elsewhere.err) == (2, True)
     for args in (("show", "area"), ("edit", "area"), ("refresh",)):
-        assert program(*args, cwd=place).code == 0
+        program.ok(*args, cwd=place)
     ran = program("edit", "--abort", "area", "--json", cwd=place)
     assert (ran.code, ran.json()["state"]) == (0, "removed")
     assert not place.exists()
@@ -165,7 +163,7 @@ def test_abort_keeps_what_refresh_has_not_taken(
     assert LOST[how] in ran.err
     assert ran.json()["lost"]
     assert tree.is_dir()
-    assert program("edit", "--abort", "--force", "area").code == 0
+    program.ok("edit", "--abort", "--force", "area")
     assert not tree.exists()
 
 
@@ -176,7 +174,7 @@ def test_abort_works_for_a_patch_that_left_the_queue(
     shutil.rmtree(toy.queue / "patches/area")
     toy.put_queue([])
 
-    assert program("edit", "--abort", "area").code == 0
+    program.ok("edit", "--abort", "area")
 
     assert not tree.exists()
 
@@ -193,9 +191,8 @@ def test_an_emptied_cache_leaves_open_trees_whole(
 
     ran = program("edit", "--abort", "area")
     assert (ran.code, ran.err.count("commit ")) == (1, 1), ran.err
-    ran = program("refresh", "area")
-    assert ran.code == 0, ran.err
-    assert program("edit", "--abort", "area").code == 0
+    program.ok("refresh", "area")
+    program.ok("edit", "--abort", "area")
 
 
 def test_a_persons_settings_do_not_reach_the_tree(
@@ -209,9 +206,7 @@ def test_a_persons_settings_do_not_reach_the_tree(
         files=("src/toy/area.py", "data.bin"),
     )
 
-    ran = program("edit", "area", HOME=str(home))
-
-    assert ran.code == 0, ran.err
+    program.ok("edit", "area", HOME=str(home))
     assert (tree / "src/toy/area.py").read_bytes() == mixed
     assert (tree / "data.bin").read_bytes() == b"\x00\xfe\r\n$Id$"
     # The person's own git finds nothing to say about it either, and may work in it.

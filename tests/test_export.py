@@ -10,7 +10,7 @@ import pytest
 from contribbot.errors import QueueError
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exchange import mbox
-from tests.lifetoy import contribbot, snapshot
+from tests.lifetoy import contribbot, snapshot, succeed
 from tests.test_refresh import AREA_FILE, series
 from tests.toy import FIXED, Toy, git
 
@@ -39,8 +39,7 @@ def applied(toy: Toy, folder: Path, content: str, *program: str) -> str:
 
 def test_what_it_depends_on_comes_along(stack: Toy, tmp_path: Path) -> None:
     before = snapshot(stack.queue)
-    ran = contribbot(stack.queue, "queue", "export", "upper")
-    assert ran.code == 0, ran.err
+    ran = succeed(stack.queue, "queue", "export", "upper")
     assert "lower, upper: 2 commits for toy v1.0" in ran.err
     assert "with lower, on which they depend" in ran.err
     assert applied(stack, tmp_path / "tree", ran.out) == UPPER

@@ -14,14 +14,7 @@ from contribbot.git.repository import open_store
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exchange import is_plain
-from tests.lifetoy import (
-    clone,
-    commit,
-    contribbot,
-    reloaded,
-    snapshot,
-    tree_of,
-)
+from tests.lifetoy import clone, commit, contribbot, reloaded, snapshot, succeed, tree_of
 from tests.toy import AREA, FIXED, Toy, git
 
 HEAD = b"From: A <a@b.c>\nDate: Tue, 14 Nov 2023 23:13:20 +0100\nSubject: x\n\n"
@@ -49,8 +42,7 @@ def assert_refused(toy: Toy, *args: str | Path, said: str, code: int = 2) -> Non
 
 
 def test_a_branch_of_a_clone(toy: Toy, mine: Path) -> None:
-    ran = contribbot(toy.queue, "new", "area", mine, "fix", "--json")
-    assert ran.code == 0, ran.err
+    ran = succeed(toy.queue, "new", "area", mine, "fix", "--json")
     said = ran.json()
     assert said["written"] is True
     assert said["files"] == ["src/toy/area.py"]
@@ -69,14 +61,13 @@ def test_a_branch_of_a_clone(toy: Toy, mine: Path) -> None:
 def test_a_branch_of_a_work_tree_that_edit_made(toy: Toy, tmp_path: Path) -> None:
     toy.put_patch("readme", patch=toy.format_patch({"README": "mine\n"}), files=("README",))
     tree = tmp_path / "tree"
-    assert contribbot(toy.queue, "edit", "readme", "--at", tree).code == 0
+    succeed(toy.queue, "edit", "readme", "--at", tree)
     git(tree, "checkout", "-q", "-b", "fix", "refs/contribbot/base")
     commit(tree, "Multiply the sides", {"src/toy/area.py": FIXED})
     # As of a source archive, whose tree has a commit of its own.
     place = toy.queue / "patches/queue.toml"
     place.write_text(re.sub(r"(?m)^commit = .*\n", "", place.read_text()))
-    ran = contribbot(toy.queue, "new", "area", tree, "fix")
-    assert ran.code == 0, ran.err
+    succeed(toy.queue, "new", "area", tree, "fix")
     assert reloaded(toy).patch("area").paths == ("src/toy/area.py",)
 
 
@@ -88,10 +79,10 @@ def made(folder: Path) -> Path:
 def test_a_work_tree_of_a_clone_and_a_shallow_one(toy: Toy, mine: Path) -> None:
     tree = toy.root / "tree"
     git(mine, "worktree", "add", "-q", str(tree), "fix~0")
-    assert contribbot(toy.queue, "new", "area", tree, "v1.0..HEAD").code == 0
+    succeed(toy.queue, "new", "area", tree, "v1.0..HEAD")
     shallow = toy.root / "shallow"
     git(toy.root, "clone", "-q", "--depth=2", "-b", "fix", mine.as_uri(), str(shallow))
-    assert contribbot(toy.queue, "new", "again", shallow, "HEAD~1..").code == 0
+    succeed(toy.queue, "new", "again", shallow, "HEAD~1..")
     assert reloaded(toy).patch("again").files == reloaded(toy).patch("area").files
 
 
@@ -110,7 +101,7 @@ def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
         commit(mine, f"{subject}\n\n{body}", {"README": "x\n"})
         refused(f"commit {subject!r}: its message cannot stand in a patch file")
     commit(mine, "Cut\n\nabove\n---\nbelow\n", {"README": "x\n"})
-    assert contribbot(toy.queue, "new", "cut", mine, "fix~1..fix").code == 0
+    succeed(toy.queue, "new", "cut", mine, "fix~1..fix")
     (file,) = reloaded(toy).patch("cut").files
     assert b"\n\nabove\n ---\nbelow\n---\n" in file.content
     git(mine, "reset", "-q", "--hard", "HEAD~1")
@@ -179,8 +170,7 @@ def test_on_top_of_another_patch(toy: Toy, mine: Path) -> None:
     toy.put_queue(["lower"])
     commit(mine, "More\n", {"src/toy/area.py": FIXED.replace("area =", "surface =").replace(
         "return area", "return surface")})  # fmt: skip
-    ran = contribbot(toy.queue, "new", "upper", mine, "fix~1..fix", "--depends-on", "lower")
-    assert ran.code == 0, ran.err
+    succeed(toy.queue, "new", "upper", mine, "fix~1..fix", "--depends-on", "lower")
     assert reloaded(toy).below("upper") == ["lower"]
     tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
     assert tree_of(reloaded(toy), "upper") == tree
@@ -192,17 +182,15 @@ def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> No
     commit(plain, "More\n", {"README": "more\n"})
     mbox = git(plain, "format-patch", "--cover-letter", "-2", "--stdout")
     assert b"[PATCH 0/2]" in mbox
-    ran = contribbot(toy.queue, "new", "area", "-", stdin=mbox)
-    assert ran.code == 0, ran.err
+    succeed(toy.queue, "new", "area", "-", stdin=mbox)
     assert [one.name for one in reloaded(toy).patch("area").files] == [
         "0001-Multiply-the-sides.patch", "0002-More.patch",
     ]  # fmt: skip
-    ran = contribbot(toy.queue, "new", "dos", "-", stdin=mbox.replace(b"\n", b"\r\n"))
-    assert ran.code == 0, ran.err
+    succeed(toy.queue, "new", "dos", "-", stdin=mbox.replace(b"\n", b"\r\n"))
     out = toy.root / "out"
     git(plain, "format-patch", "-q", "--cover-letter", "-2", "-o", str(out))
     letter = out / "0000-cover-letter.patch"
-    assert contribbot(toy.queue, "new", "folder", out).code == 0
+    succeed(toy.queue, "new", "folder", out)
     contents = [
         [file.content for file in reloaded(toy).patch(name).files]
         for name in ("area", "dos", "folder")
@@ -246,8 +234,7 @@ def test_another_release_is_merged_from_the_text_that_the_commits_were_made_of(
     fixed = FIXED.replace("triangle(base, height)", "triangle(b, h)")
     commit(mine, "Multiply\n", {"src/toy/area.py": fixed})
     commit(mine, "Say so\n", {"src/toy/area.py": fixed.replace("Areas.", "Areas, by product.")})
-    ran = contribbot(toy.queue, "new", "area", mine, "fix~2..fix")
-    assert ran.code == 0, ran.out
+    ran = succeed(toy.queue, "new", "area", mine, "fix~2..fix")
     assert "merged with what the pin has: 0001-Multiply.patch" in ran.out
     tree = tree_of(reloaded(toy), "area")
     store = open_store(stores_folder(), "toy")
@@ -279,19 +266,18 @@ def test_a_mail_is_read_whatever_wraps_it(toy: Toy) -> None:
         b"Content-Transfer-Encoding: quoted-printable\n\n" + quopri.encodestring(body)
     )
     assert b"=3D" in quoted
-    assert contribbot(toy.queue, "new", "quoted", "-", stdin=quoted).code == 0
+    succeed(toy.queue, "new", "quoted", "-", stdin=quoted)
     content = reloaded(toy).patch("quoted").files[0].content
     assert b"+    area = width * height\n" in content
     # What editors put before a text is none of it.
     for number, before in enumerate([b"\xef\xbb\xbf", b"\n\r\n", b"\xef\xbb\xbf\n"]):
-        assert contribbot(toy.queue, "new", f"bom{number}", "-", stdin=before + mail).code == 0
+        succeed(toy.queue, "new", f"bom{number}", "-", stdin=before + mail)
         assert [file.content for file in reloaded(toy).patch(f"bom{number}").files] == [mail]
 
 
 def test_a_subject_with_escapes_gives_a_title_that_loads(toy: Toy) -> None:
     mail = toy.format_patch({"README": "x\n"}, "\x1b[31mRed\x1b[0m and \x07a bell")
-    ran = contribbot(toy.queue, "new", "area", "-", stdin=mail)
-    assert ran.code == 0, ran.err
+    succeed(toy.queue, "new", "area", "-", stdin=mail)
     queue = reloaded(toy)
     assert queue.specs["area"].title == "[31mRed [0m and a bell"
     assert queue.patch("area").files[0].content == mail

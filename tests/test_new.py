@@ -11,7 +11,7 @@ from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import load_queue
 from contribbot.queue.new import Wish, create, settle
 from contribbot.queue.transaction import transaction
-from tests.lifetoy import contribbot, snapshot
+from tests.lifetoy import contribbot, snapshot, succeed
 from tests.toy import FIXED, Toy, git
 
 
@@ -20,8 +20,7 @@ def new(toy: Toy, name: str, *, pin: str | None = None, depends_on: tuple[str, .
 
 
 def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
-    ran = contribbot(toy.queue, "new", "area", "--title", 'Say "area" \\ twice')
-    assert ran.code == 0, ran.err
+    ran = succeed(toy.queue, "new", "area", "--title", 'Say "area" \\ twice')
     assert "contribbot edit area" in ran.out
     queue = load_queue(toy.queue)
     assert list(queue.specs) == ["area"]
@@ -35,15 +34,15 @@ def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
     made = [".gitkeep", "checks", "patch.toml"]
     assert sorted(path.name for path in patch.folder.rglob("*")) == made
     git(toy.queue, "init", "-q")
-    assert contribbot(toy.queue, "queue", "retire", "area", "--why", "done").code == 0
+    succeed(toy.queue, "queue", "retire", "area", "--why", "done")
     assert not patch.folder.exists()
-    assert contribbot(toy.queue, "undo").code == 0
+    succeed(toy.queue, "undo")
     assert sorted(path.name for path in patch.folder.rglob("*")) == made
 
 
 def test_the_empty_folder_for_checks_stays_while_the_patch_does(toy: Toy) -> None:
     new(toy, "area")
-    assert contribbot(toy.queue, "queue", "mv", "area", "plane").code == 0
+    succeed(toy.queue, "queue", "mv", "area", "plane")
     folder = toy.queue / "patches/plane"
     assert [path.name for path in (toy.queue / "patches").rglob("checks")] == ["checks"]
     assert (folder / "checks").is_dir()
@@ -208,9 +207,9 @@ def test_a_patch_toml_of_six_lines_proves_a_fix(area: Toy) -> None:
     assert "files     src/toy/area.py\n" in contribbot(area.queue, "show", "area").out
     assert load_queue(area.queue).specs["area"].unwritten == ("problem", "root_cause", "solution")
     # What is not stated is not written by a command that changes the patch.
-    assert contribbot(area.queue, "edit", "area").code == 0
+    succeed(area.queue, "edit", "area")
     (area.queue / ".contribbot/edit/area/README").write_text("more\n")
-    assert contribbot(area.queue, "refresh", "area").code == 0
+    succeed(area.queue, "refresh", "area")
     assert (area.queue / "patches/area/patch.toml").read_text() == SHORTEST
     assert load_queue(area.queue).patch("area").paths == ("README", "src/toy/area.py")
 
@@ -219,12 +218,12 @@ def test_a_queue_inside_a_checkout_of_the_upstream(area: Toy) -> None:
     inside = area.upstream / "fixes"
     area.queue.rename(inside)
     head = git(area.upstream, "rev-parse", "HEAD")
-    assert contribbot(inside, "new", "more", "--title", "More").code == 0
-    assert contribbot(inside, "undo").code == 0
+    succeed(inside, "new", "more", "--title", "More")
+    succeed(inside, "undo")
     assert [*load_queue(inside).specs] == ["area"]
-    assert contribbot(inside, "edit", "area").code == 0
+    succeed(inside, "edit", "area")
     assert git(area.upstream, "rev-parse", "HEAD") == head
-    assert contribbot(inside, "verify", "area").code == 0
+    succeed(inside, "verify", "area")
     # The tree is open there alone: another clone knows nothing of it, and loses nothing.
     other = area.root / "other"
     git(area.upstream, "add", "fixes/patches", "fixes/upstreams")

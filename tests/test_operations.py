@@ -53,12 +53,12 @@ def test_every_operation_is_taken_back_whole_and_so_is_an_undo(
     queue.put("evidence/area/x.json", "{}")
     before, head = files(queue), git(queue.queue, "rev-parse", "HEAD")
     index = (queue.queue / ".git/index").read_bytes()
-    assert program(*args.split()).code == 0
+    program.ok(*args.split())
     after = files(queue)
     assert after != before
-    assert program("undo").code == 0
+    program.ok("undo")
     assert files(queue) == before
-    assert program("undo").code == 0
+    program.ok("undo")
     assert files(queue) == after
     # Neither HEAD nor the index nor a branch of the user's is touched.
     assert git(queue.queue, "rev-parse", "HEAD") == head
@@ -71,15 +71,15 @@ def test_a_rebase_and_a_refresh_are_taken_back_too(queue: Toy, program: Program,
     queue.write("LICENSE", "free\n")
     for words in (("add", "-A"), ("commit", "-qm", "Toy 2.0"), ("tag", "v2.0")):
         git(queue.upstream, *words)
-    assert program("edit", "area").code == 0
+    program.ok("edit", "area")
     tree = queue.queue / ".contribbot/edit/area"
     (tree / "NEW").write_text("newer\n")
     before = patch_files(queue)
-    assert program(*args.split()).code == 0
+    program.ok(*args.split())
     after = patch_files(queue)
     assert after != before
     for state in (before, after):
-        assert program("undo").code == 0
+        program.ok("undo")
         assert patch_files(queue) == state
     assert (tree / "NEW").read_text() == "newer\n"
 
@@ -90,7 +90,7 @@ def patch_files(queue: Toy) -> dict[str, bytes]:
 
 
 def test_a_change_by_hand_is_never_taken_back(queue: Toy, program: Program) -> None:
-    assert program("queue", "reorder", "readme", "--before", "area").code == 0
+    program.ok("queue", "reorder", "readme", "--before", "area")
     place = queue.queue / "patches/queue.toml"
     logged, before = place.read_bytes(), files(queue)
     for other in (b"# mine\n", b"<<<<<<< HEAD\n"):
@@ -106,7 +106,7 @@ def test_a_change_by_hand_is_never_taken_back(queue: Toy, program: Program) -> N
     # Files that the operation did not change may have changed; the log has them.
     place.write_bytes(logged)
     queue.put("patches/area/notes.txt", "kept\n")
-    assert program("undo").code == 0
+    program.ok("undo")
     assert (queue.queue / "patches/area/notes.txt").read_text() == "kept\n"
     assert files(queue) != before
     rows = program("queue", "log").out.splitlines()
@@ -122,14 +122,14 @@ def test_a_change_by_hand_is_never_taken_back(queue: Toy, program: Program) -> N
 
 def test_versions_come_from_the_log(queue: Toy, program: Program) -> None:
     before = load_queue(queue.queue).patch("area").files
-    assert program("queue", "split", "area", "more", "NEW").code == 0
+    program.ok("queue", "split", "area", "more", "NEW")
     after = load_queue(queue.queue).patch("area").files
-    assert program("undo").code == 0
+    program.ok("undo")
     first, second = versions(queue.queue, "area")
     assert (first.files(), second.files()) == (before, after)
     assert not list(queue.queue.glob("history/*/*.mbox"))
     assert "area: v1 against v2" in program("queue", "diff", "area", "v1..v2").out
-    assert program("queue", "mv", "area", "plane").code == 0
+    program.ok("queue", "mv", "area", "plane")
     assert versions(queue.queue, "plane")[1].files() == after
 
 
@@ -137,7 +137,7 @@ def test_a_queue_that_is_not_in_git_does_without(toy: Toy, program: Program) -> 
     toy.put_patch()
     toy.put_patch("other")
     toy.put_queue(["area", "other"])
-    assert program("queue", "reorder", "area").code == 0
+    program.ok("queue", "reorder", "area")
     for command in (("undo",), ("queue", "log")):
         ran = program(*command)
         assert (ran.code, "the queue is in no git repository" in ran.err) == (2, True)

@@ -213,7 +213,7 @@ def test_no_such_patch_and_no_queue(good: Toy, program: Program) -> None:
     assert "no patches/queue.toml here or above" in outside.err
     named = program("--queue", good.root, "queue", "list")
     assert named.code == 2
-    assert program("--queue", good.queue, "queue", "list", cwd=good.root).code == 0
+    program.ok("--queue", good.queue, "queue", "list", cwd=good.root)
 
 
 def test_an_empty_queue(toy: Toy, program: Program) -> None:
@@ -236,8 +236,7 @@ def test_list(program: Program) -> None:
     listed = program("queue", "list").out
     assert listed == "1  area  proved on cpu  Multiply the sides\n"
     (program.cwd / "patches/area/checks/test_red.py").unlink()
-    ran = program("queue", "list")
-    assert ran.code == 0
+    ran = program.ok("queue", "list")
     first, why = ran.out.splitlines()
     assert first == "1  area  not known  Multiply the sides"
     assert why.startswith("no verdict is known: ")

@@ -32,14 +32,12 @@ def queue(toy: Toy) -> Path:
 
 
 def opened(program: Program, name: str = "area") -> Path:
-    ran = program("edit", name, "--json")
-    assert ran.code == 0, ran.err
+    ran = program.ok("edit", name, "--json")
     return Path(str(ran.json()["path"]))
 
 
 def refreshed(program: Program, name: str = "area") -> dict[str, JsonValue]:
-    ran = program("refresh", name, "--json")
-    assert ran.code == 0, ran.err + ran.out
+    ran = program.ok("refresh", name, "--json")
     return ran.json()
 
 
@@ -115,7 +113,7 @@ def test_a_changed_commit_is_a_version(program: Program, toy: Toy, queue: Path) 
     assert "v2" in program("queue", "log", "area").out
     again = program("refresh", "area", "--json").json()
     assert (again["changed"], again["version"]) == (False, None)
-    assert program("edit", "--abort", "area").code == 0
+    program.ok("edit", "--abort", "area")
 
 
 def test_a_commit_that_is_as_it_was_keeps_its_bytes(program: Program, toy: Toy, home: Path) -> None:
@@ -152,9 +150,7 @@ def test_files_of_patch_toml_follow(program: Program, queue: Path) -> None:
     git(tree, "mv", AREA_FILE, "src/toy/areas.py")
     git(tree, "commit", "-qa", "--amend", "--no-edit")
 
-    ran = program("refresh", "area")
-
-    assert ran.code == 0, ran.err
+    ran = program.ok("refresh", "area")
     assert "added to `files` of patch.toml: src/toy/areas.py" in ran.out
     assert load_queue(queue).patch("area").spec.files == (AREA_FILE, "src/toy/areas.py")
     assert stated.read_text().startswith("# Why: sums.\n")
@@ -162,7 +158,7 @@ def test_files_of_patch_toml_follow(program: Program, queue: Path) -> None:
     git(tree, "add", "-A")
     git(tree, "commit", "-qa", "--amend", "--no-edit")
     assert refreshed(program)["files_removed"] == ["src/toy/areas.py"]
-    assert program("verify", "area").code == 0
+    program.ok("verify", "area")
 
 
 def test_bytes_of_all_kinds_survive(program: Program, toy: Toy, home: Path) -> None:
@@ -201,7 +197,7 @@ def test_bytes_of_all_kinds_survive(program: Program, toy: Toy, home: Path) -> N
     before = snapshot(toy.queue)
     assert refreshed(program)["changed"] is False
     assert snapshot(toy.queue) == before
-    assert program("edit", "--abort", "area").code == 0
+    program.ok("edit", "--abort", "area")
     opened(program)
     assert refreshed(program)["changed"] is False
     assert snapshot(toy.queue) == before
@@ -307,7 +303,7 @@ def test_marks_that_git_left_in_a_conflict_are_refused(
     assert (ran.code, snapshot(queue)) == (1, before)
     assert " Pick adds the marks of a conflict, as git leaves them" in ran.out
     # Somebody may want just that; from then on the marks are the patch's own.
-    assert program("refresh", "--force", "area").code == 0
+    program.ok("refresh", "--force", "area")
     # Lines that only look like marks are none.
     amend(tree, {"README": "Areas\n=======\n<<<<<<< is no link\n>>>>>>> nor this\n"})
     assert refreshed(program)["changed"] is True
@@ -386,13 +382,12 @@ def test_a_conflict_above_may_be_given_up_or_ignored(program: Program, toy: Toy)
     assert program("refresh", cwd=tree).code == 1
     assert program("edit", "cube").code == 2
     for _ in range(2):
-        assert program("edit", "--abort", "--force", "cube").code == 0
+        program.ok("edit", "--abort", "--force", "cube")
         assert program("refresh", cwd=tree).code == 1
         # It is opened anew.
         assert (toy.queue / ".contribbot/edit/cube").is_dir()
-    assert program("edit", "--abort", "--force", "cube").code == 0
-    forced = program("refresh", "--force", "area")
-    assert forced.code == 0
+    program.ok("edit", "--abort", "--force", "cube")
+    forced = program.ok("refresh", "--force", "area")
     assert "cube: no longer applies" in forced.out
     assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
 
@@ -416,9 +411,8 @@ def test_patches_above_are_merged_onto_what_is_below(program: Program, toy: Toy)
 
 def test_the_daily_loop_is_edit_and_refresh(program: Program, area: Toy, tmp_path: Path) -> None:
     # A queue that is named by where it is from here; a tree that is somewhere else.
-    ran = program("--queue", area.queue.name, "edit", "area", "--at", tmp_path / "tree", "--json",
-                  cwd=area.queue.parent)  # fmt: skip
-    assert ran.code == 0, ran.err
+    at = ("edit", "area", "--at", tmp_path / "tree", "--json")
+    ran = program.ok("--queue", area.queue.name, *at, cwd=area.queue.parent)
     tree = Path(str(ran.json()["path"]))
     (tree / AREA_FILE).write_text(FIXED + CUBE)
     (tree / "NEW").write_text("new\n")
@@ -465,11 +459,11 @@ def test_what_the_queue_got_meanwhile_is_not_overwritten(
 
     assert (ran.code, snapshot(queue)) == (1, before)
     assert "changed since" in ran.out
-    assert program("refresh", "--force", "area").code == 0
+    program.ok("refresh", "--force", "area")
     assert [path.name for path in (queue / "patches/area").glob("*.patch")] == ["0001-Mine.patch"]
     # What was there is not lost: it is a version.
     assert b"Theirs" in versions(queue, "area")[0].files()[0].content
-    assert program("edit", "area").code == 0
+    program.ok("edit", "area")
 
 
 def test_a_tree_below_which_a_dependency_changed_is_taken_only_by_force(
@@ -481,7 +475,7 @@ def test_a_tree_below_which_a_dependency_changed_is_taken_only_by_force(
     toy.put_patch(patch=toy.format_patch({AREA_FILE: FIXED}, subject="Other words"))
     ran = program("refresh", "cube")
     assert (ran.code, "what cube stands on" in ran.out) == (1, True)
-    assert program("refresh", "--force", "cube").code == 0
+    program.ok("refresh", "--force", "cube")
     assert applied_tree(toy, toy.queue, "area", "cube") == tree_of(tree)
     # Neither where its commits do not fit any more.
     amend(tree, {}, words="Other words")
@@ -526,7 +520,7 @@ def test_the_real_rmsnorm_is_not_changed_at_all(tmp_path: Path, home: Path) -> N
     # And taken from what git writes, it is the same patch still.
     person(tree, "commit", "-q", "--amend", "--no-edit", home=home)
     assert refreshed(program, "rmsnorm")["changed"] is False
-    assert program("edit", "--abort", "rmsnorm").code == 0
+    program.ok("edit", "--abort", "rmsnorm")
 
 
 def test_a_message_with_a_line_that_ends_mails_is_kept(program: Program, queue: Path) -> None:
@@ -540,5 +534,5 @@ def test_a_message_with_a_line_that_ends_mails_is_kept(program: Program, queue: 
     assert b"\nabove\n ---\n diff -u is no diff\nbelow\n---\n" in b"".join(
         path.read_bytes() for path in (queue / "patches/area").glob("*.patch")
     )
-    assert program("edit", "--abort", "area").code == 0
+    program.ok("edit", "--abort", "area")
     assert " ---" in git(opened(program), "log", "-1", "--format=%B").decode()

@@ -10,8 +10,8 @@ from tests.lifetoy import (
     SPOILERS,
     awkward,
     clone,
-    contribbot,
     reloaded,
+    succeed,
     three_commits,
     tree_of,
 )
@@ -43,11 +43,10 @@ def filled(toy: Toy) -> tuple[Toy, str]:
     git(folder, "config", "core.autocrlf", "true")
     git(folder, "config", "commit.gpgsign", "true")
     (folder / ".git/hook-ran").unlink()
-    ran = contribbot(
+    succeed(
         toy.queue, "new", "area", folder, f"{base}..main", "--title", "Multiply the sides",
         env=spoilt(toy.root),
     )  # fmt: skip
-    assert ran.code == 0, ran.err
     return toy, git(folder, "rev-parse", "main^{tree}").decode().strip()
 
 
@@ -67,16 +66,14 @@ def test_a_range_gives_the_tree_of_the_clone(filled: tuple[Toy, str]) -> None:
 def test_git_am(filled: tuple[Toy, str], tmp_path: Path) -> None:
     toy, tree = filled
     out = tmp_path / "out.mbox"
-    assert (
-        contribbot(toy.queue, "queue", "export", "area", "-o", out, env=spoilt(toy.root)).code == 0
-    )
+    succeed(toy.queue, "queue", "export", "area", "-o", out, env=spoilt(toy.root))
     folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
     git(folder, "am", "--keep-cr", str(out))
     assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
     said = git(folder, "log", "-3", "--format=%an %B").decode()
     assert "J\xf6rg \xc4rger Multiply the sides" in said
     assert "From here on: \xe4rea." in said
-    assert contribbot(toy.queue, "new", "same", out).code == 0
+    succeed(toy.queue, "new", "same", out)
     assert reloaded(toy).patch("same").files == reloaded(toy).patch("area").files
 
 
@@ -86,7 +83,7 @@ def test_the_bytes_of_gits_own_mails_stay(filled: tuple[Toy, str], tmp_path: Pat
     plain = work_tree(toy.root / "clone", tmp_path / "plain", "origin/main")
     git(plain, "format-patch", "-q", "-U5", "-3", "-o", str(folder))
     written = {path.read_bytes() for path in folder.iterdir()}
-    assert contribbot(toy.queue, "new", "back", folder).code == 0
+    succeed(toy.queue, "new", "back", folder)
     assert {file.content for file in reloaded(toy).patch("back").files} == written
 
 
@@ -95,7 +92,7 @@ def test_mails_in_another_encoding(filled: tuple[Toy, str], tmp_path: Path) -> N
     plain = work_tree(toy.root / "clone", tmp_path / "plain", "origin/main")
     latin = git(plain, "-c", "i18n.logOutputEncoding=ISO-8859-1", "format-patch", "-3", "--stdout")
     assert b"From here on: \xe4rea." in latin
-    assert contribbot(toy.queue, "new", "back", "-", stdin=latin).code == 0
+    succeed(toy.queue, "new", "back", "-", stdin=latin)
     queue = reloaded(toy)
     assert tree_of(queue, "back") == tree
     assert "From here on: \xe4rea.".encode() in queue.patch("back").files[0].content

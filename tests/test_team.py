@@ -26,10 +26,10 @@ def clones(toy: Toy, program: Program) -> tuple[Path, Path]:
     git(toy.queue, "init", "-q", "-b", "main")
     stated = toy.queue.joinpath("patches/queue.toml").read_bytes()
     toy.queue.joinpath("patches/queue.toml").unlink()
-    assert program("init", ".").code == 0
+    program.ok("init", ".")
     toy.put("patches/queue.toml", stated)
     for name in NAMES:
-        assert program("new", name, "-", stdin=mail(toy, name)).code == 0
+        program.ok("new", name, "-", stdin=mail(toy, name))
     commit(toy.queue)
     for name in ("one", "two"):
         git(toy.root, "clone", "-q", str(toy.queue), name)
@@ -51,8 +51,7 @@ def merge(folder: Path, other: Path) -> bool:
 
 def change(program: Program, folder: Path, *commands: str, stdin: bytes = b"") -> None:
     for command in commands:
-        ran = program(*command.split(), cwd=folder, stdin=stdin)
-        assert ran.code == 0, ran.err
+        program.ok(*command.split(), cwd=folder, stdin=stdin)
     commit(folder)
 
 
@@ -75,7 +74,7 @@ def test_two_people_add_fold_and_retire(
         assert len(queue.patch("p0").files) == 2
         kept = {path.parent.parent.name for path in folder.glob("history/*/retired/*.patch")}
         assert kept == {"p1", "p2", "p5", "p6"}
-        assert program("queue", "export", "-o", "all.mbox", cwd=folder).code == 0
+        program.ok("queue", "export", "-o", "all.mbox", cwd=folder)
     assert program("queue", "export", cwd=one).out == program("queue", "export", cwd=two).out
 
 

@@ -63,8 +63,7 @@ def test_a_version_is_found_in_commits_and_in_mailboxes(
 
 
 def test_diff_shows_what_changed_between_versions(changed: Toy, program: Program) -> None:
-    ran = program("queue", "diff", "area", "v1..v2")
-    assert ran.code == 0, ran.err
+    ran = program.ok("queue", "diff", "area", "v1..v2")
     assert ran.out.startswith("area: v1 against v2\n1:  ")
     assert "-+    area = width * height" in ran.out
     assert "++    return width * height" in ran.out
@@ -141,8 +140,7 @@ def test_versions_of_a_patch_that_left_are_compared(changed: Toy, program: Progr
     shutil.rmtree(changed.queue / "patches/area")
     changed.put_patch("other")
     changed.put_queue(["other"])
-    ran = program("queue", "diff", "area", "v1..v2")
-    assert ran.code == 0, ran.err
+    ran = program.ok("queue", "diff", "area", "v1..v2")
     assert ran.out.startswith("area: v1 against v2\n")
     ran = program("queue", "diff", "area")
     assert ran.code == 2

@@ -33,12 +33,12 @@ from contribbot.queue.history import (
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import (
     FetchedPin,
-    PatchStack,
     carried_over,
     fetch_pin,
     git_source,
     like_of,
     pin_at,
+    series_of,
     tags_of,
 )
 from contribbot.verify.evidence import target_states
@@ -91,12 +91,9 @@ def _own_texts(queue: Queue, names: Sequence[str]) -> dict[str, TextState]:
         keys = {name: _key(queue, name, provided.commit) for name in theirs}
         texts |= {name: before[key] for name, key in keys.items() if key in before}
         if unknown := [name for name in theirs if name not in texts]:
-            fetched = FetchedPin(pin, provided.commit, store)
-            stack = PatchStack(queue, fetched)
-            with store.exclusive():
-                for name in unknown:
-                    empty = not queue.patch(name).files
-                    texts[name] = _of_applied(stack.apply(name), empty=empty)
+            series = series_of(queue, unknown, FetchedPin(pin, provided.commit, store))
+            for name, applied in series.items():
+                texts[name] = _of_applied(applied, empty=not queue.patch(name).files)
         now |= {key: texts[name] for name, key in keys.items()}
     if not now.keys() <= before.keys():
         with contextlib.suppress(OSError):

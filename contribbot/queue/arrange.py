@@ -335,7 +335,6 @@ class VersionDiff(Model):
 @dataclass(frozen=True)
 class _DiffSide:
     title: str
-    digest: str
     base: Pin
     below: tuple[tuple[PatchFile, ...], ...]
     files: tuple[PatchFile, ...]
@@ -369,7 +368,7 @@ def range_diff(
     elif name in queue.specs:
         patch = queue.patch(name)
         below = tuple(lower.files for lower in history.below_of(queue, name))
-        right = _DiffSide("files", patch.digest, patch.pin, below, patch.files)
+        right = _DiffSide("files", patch.pin, below, patch.files)
     else:
         raise UsageError(
             f"{name}: not in the queue any more, and without files to compare with",
@@ -383,18 +382,16 @@ def range_diff(
         patch=name,
         old=left.title,
         new=right.title,
-        same=(left.digest, left.base) == (right.digest, right.base),
+        same=(left.files, left.base) == (right.files, right.base),
         range_diff=output.decode("utf-8", "replace"),
     )
 
 
 def _recorded(queue: Queue, recorded: history.Version) -> _DiffSide:
     event, title = recorded.event, f"v{recorded.number}"
-    below = tuple(
-        _lower(queue, f"{recorded.patch} {title}", name, digest)
-        for name, digest in event.below.items()
-    )
-    return _DiffSide(title, event.digest, event.base, below, recorded.files())
+    whose = f"{recorded.patch} {title}"
+    below = tuple(_lower(queue, whose, *lower) for lower in event.below.items())
+    return _DiffSide(title, event.base, below, recorded.files())
 
 
 def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile, ...]:

@@ -383,31 +383,26 @@ def export(queue: Queue, names: Sequence[str], *, progress: Progress) -> Export:
                 hint=f"make them with `contribbot edit {patch.name}`",
             )
     fetched = fetch_pin(queue, patches[0].pin, progress=progress)
-    exported: list[PatchFile] = []
-    commits: list[str] = []
-    conflicts: tuple[ConflictSide, ...] = ()
-    tip = fetched.commit
-    stack = PatchStack(queue, fetched)
-    with fetched.store.exclusive():
-        for patch in patches:
-            series = stack.series(tip, patch.files)
-            if conflicts := series.conflicts:
-                exported, commits = [], []
-                break
-            adjusted = any(applied.adjustments for applied in series.applied)
-            whole = format_commits(fetched.store, tip, series.commit) if adjusted else patch.files
-            exported += whole
-            commits += [applied.commit for applied in series.applied]
-            tip = series.commit
-    return Export(
+    done = Export(
         pin=patches[0].pin.title,
         patches=tuple(patch.name for patch in patches),
         base=fetched.commit,
-        commits=tuple(commits),
-        conflicts=conflicts,
         added=tuple(patch.name for patch in patches if patch.name not in names),
-        files=tuple(exported),
     )
+    exported: list[PatchFile] = []
+    commits: list[str] = []
+    tip, stack = fetched.commit, PatchStack(queue, fetched)
+    with fetched.store.exclusive():
+        for patch in patches:
+            series = stack.series(tip, patch.files)
+            if series.conflicts:
+                return done.model_copy(update={"conflicts": series.conflicts})
+            adjusted = any(applied.adjustments for applied in series.applied)
+            whole = format_commits(fetched.store, tip, series.commit) if adjusted else patch.files
+            exported += whole
+            commits += series.commits
+            tip = series.commit
+    return done.model_copy(update={"commits": tuple(commits), "files": tuple(exported)})
 
 
 def mbox(files: Sequence[PatchFile]) -> bytes:

@@ -21,15 +21,13 @@ from tests.toy import Toy, git
 def test_the_first_release_that_changes_it_is_found(
     program: Program, args: list[str], first: str
 ) -> None:
-    ran = program("bisect", "area", *args, "--json")
-    assert ran.code == 0, ran.err
+    ran = program.ok("bisect", "area", *args, "--json")
     assert dig(ran.json(), "first") == first
     assert first in ran.err
 
 
 def test_commits_are_looked_through_where_git_can(releases: Toy, program: Program) -> None:
-    ran = program("bisect", "area", "v1.0", "v1.5", "--commits", "--json")
-    assert ran.code == 0, ran.err
+    ran = program.ok("bisect", "area", "v1.0", "v1.5", "--commits", "--json")
     expected = git(releases.upstream, "rev-parse", "v1.3").decode().strip()
     assert dig(ran.json(), "first") == expected
 
@@ -94,8 +92,7 @@ def test_a_range_that_makes_no_sense_is_named(
 def test_what_has_the_text_already_is_not_called_broken(area: Toy, program: Program) -> None:
     release(area, "v1.1", {"src/toy/area.py": SHIFTED})
     release(area, "v1.2", {"src/toy/area.py": TAKEN})
-    ran = program("bisect", "area", "v1.0", "v1.2")
-    assert ran.code == 0, ran.err
+    ran = program.ok("bisect", "area", "v1.0", "v1.2")
     assert ran.out == (
         "area: v1.2 is the first that has all of its text already: it is upstream there,"
         " not broken\n"
@@ -110,14 +107,13 @@ def test_what_has_the_text_already_is_not_called_broken(area: Toy, program: Prog
 def test_an_end_may_be_a_pre_release(releases: Toy, program: Program) -> None:
     git(releases.upstream, "tag", "v1.3rc1", "v1.2")
     git(releases.upstream, "tag", "v1.3rc2", "v1.2")
-    ran = program("bisect", "area", "v1.3rc1", "v1.3", "--json")
-    assert ran.code == 0, ran.err
+    ran = program.ok("bisect", "area", "v1.3rc1", "v1.3", "--json")
     assert dig(ran.json(), "first") == "v1.3"
     assert dig(ran.json(), "left") == 0
 
 
 def test_an_end_that_cannot_be_had_is_no_wrong_usage(releases: Toy, program: Program) -> None:
-    assert program("status", "--against", "v1.1", "--text-only").code == 0
+    program.ok("status", "--against", "v1.1", "--text-only")
     release(releases, "v1.6", {"src/toy/area.py": WRONG + "# lost\n"})
     lost = git(releases.upstream, "rev-parse", "v1.6:src/toy/area.py").decode().strip()
     (releases.upstream / ".git" / "objects" / lost[:2] / lost[2:]).unlink()

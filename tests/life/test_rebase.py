@@ -37,8 +37,7 @@ def resolve(tree: Path, content: str = FIXED) -> None:
 
 def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
     before = (releases.queue / "patches/area/0001-change.patch").read_bytes()
-    ran = program("rebase", "v1.2")
-    assert ran.code == 0, ran.err
+    ran = program.ok("rebase", "v1.2")
     assert ran.out.splitlines()[-1] == "moved to v1.2; prove it: contribbot verify --all"
     queue = (releases.queue / "patches/queue.toml").read_text()
     assert 'tag = "v1.2"' in queue
@@ -52,8 +51,8 @@ def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
     assert report.report().verdict == "proved", report.out
     assert "rebase from v1.0 to v1.2" in program("queue", "log", "area").out
     assert versions(releases.queue, "area")[0].files()[0].content == before
-    assert program("queue", "diff", "area", "v1..v2").code == 0
-    assert program("rebase", "v1.0", "--pin", "toy v1.2").code == 0
+    program.ok("queue", "diff", "area", "v1..v2")
+    program.ok("rebase", "v1.0", "--pin", "toy v1.2")
     (file,) = patch.glob("*.patch")
     assert file.read_bytes().partition(b"\n@@")[2] == before.partition(b"\n@@")[2]
 
@@ -89,8 +88,7 @@ def test_a_conflict_changes_nothing_and_shows_the_three_sides(
 def test_what_is_superseded_is_retired_on_demand(releases: Toy, program: Program) -> None:
     releases.put_patch("twin")
     releases.put_queue(["area", "twin"])
-    ran = program("rebase", "v1.4", "--superseded", "retire")
-    assert ran.code == 0, ran.out + ran.err
+    program.ok("rebase", "v1.4", "--superseded", "retire")
     assert not (releases.queue / "patches/area").exists()
     assert load_queue(releases.queue).spec.order == ()
     kept = releases.queue / "history/area"
@@ -126,8 +124,7 @@ def test_a_conflict_is_resolved_by_a_person(releases: Toy, program: Program) -> 
     assert refused.code in {1, 2}
     assert snapshot(releases.queue) == before
     resolve(tree, AREA.replace("return width + height", "return width * height"))
-    done = program("rebase", "--continue")
-    assert done.code == 0, done.out + done.err
+    program.ok("rebase", "--continue")
     assert not tree.exists()
     assert 'tag = "v1.3"' in (releases.queue / "patches/queue.toml").read_text()
     (file,) = (releases.queue / "patches/area").glob("*.patch")
@@ -162,8 +159,7 @@ def test_renamed_files_are_followed(releases: Toy, program: Program) -> None:
     git(releases.upstream, "mv", "src/toy/area.py", "src/toy/plane.py")
     release(releases, "v2.0", {"README": "moved\n"})
     git(releases.upstream, "reset", "-q", "--hard", "v1.0")
-    ran = program("rebase", "v2.0", "--text-only")
-    assert ran.code == 0, ran.out + ran.err
+    program.ok("rebase", "v2.0", "--text-only")
     assert (
         'files = ["src/toy/plane.py"]' in (releases.queue / "patches/area/patch.toml").read_text()
     )
@@ -193,17 +189,15 @@ def test_what_stands_on_a_retired_patch_goes_without_it(releases: Toy, program: 
     releases.put_queue(["area", "on-top"])
     stopped = program("rebase", "v1.4", "--json")
     assert stopped.code == 1
-    ran = program("rebase", "v1.4", "--superseded", "retire")
-    assert ran.code == 0, ran.out + ran.err
+    program.ok("rebase", "v1.4", "--superseded", "retire")
     assert load_queue(releases.queue).spec.order == ("on-top",)
     assert "depends_on = []" in (releases.queue / "patches/on-top/patch.toml").read_text()
     assert program("verify", "on-top", "--json").report().verdict == "proved"
 
 
 def test_a_patch_that_was_only_begun_moves_too(releases: Toy, program: Program) -> None:
-    assert program("new", "begun", "--title", "Begun").code == 0
-    ran = program("rebase", "v1.2", "--text-only")
-    assert ran.code == 0, ran.out + ran.err
+    program.ok("new", "begun", "--title", "Begun")
+    program.ok("rebase", "v1.2", "--text-only")
     begun = dig(program("status", "begun", "--json").json(), "patches", 0)
     assert (dig(begun, "text"), dig(begun, "text_why")) == ("clean", "it has no commits yet")
     assert 'pin = "v1.2"' in (releases.queue / "patches/begun/patch.toml").read_text()
@@ -241,20 +235,19 @@ def test_what_could_not_be_asked_here_is_not_retired(releases: Toy, program: Pro
     kept = program("rebase", "v1.4", "--resolve", "--json")
     assert dig(kept.json(), "conflicted", 0) == "src/toy/area.py"
     resolve(Path(str(dig(kept.json(), "resolve"))))
-    assert program("rebase", "--continue").code == 0
+    program.ok("rebase", "--continue")
     assert 'pin = "v1.4"' in (releases.queue / "patches/area/patch.toml").read_text()
 
 
 def test_what_is_upstream_by_its_text_is_retired_unasked(releases: Toy, program: Program) -> None:
     releases.put_patch(checks=UNSEEN, check_files=UNSEEN_FILES)
-    ran = program("rebase", "v1.5", "--superseded", "retire")
-    assert ran.code == 0, ran.out + ran.err
+    program.ok("rebase", "v1.5", "--superseded", "retire")
     assert not (releases.queue / "patches/area").exists()
 
 
 def test_what_is_resolved_by_memory_alone_is_said(releases: Toy, program: Program) -> None:
     resolve(resolving(program))
-    assert program("rebase", "--abort").code == 0
+    program.ok("rebase", "--abort")
     before = snapshot(releases.queue)
 
     ran = program("rebase", "v1.3", "--text-only", "--resolve")
@@ -264,7 +257,7 @@ def test_what_is_resolved_by_memory_alone_is_said(releases: Toy, program: Progra
     last = ran.out.splitlines()[-1]
     assert last.startswith("nothing is left to resolve in ")
     assert last.endswith("then: contribbot rebase --continue")
-    assert program("rebase", "--continue").code == 0
+    program.ok("rebase", "--continue")
 
 
 def test_a_tree_that_is_gone_is_opened_anew(releases: Toy, program: Program) -> None:
@@ -273,7 +266,7 @@ def test_a_tree_that_is_gone_is_opened_anew(releases: Toy, program: Program) -> 
     assert ran.code == 2
     assert "the work tree with the conflict of area is gone; open it again:" in ran.err
     resolve(resolving(program))
-    assert program("rebase", "--continue").code == 0
+    program.ok("rebase", "--continue")
     assert releases.queue.is_dir()
 
 
@@ -298,9 +291,7 @@ def test_what_is_asked_when_it_goes_on_is_heard(releases: Toy, program: Program)
     ran = program("rebase", "--continue")
     assert (ran.code, "--superseded retire" in ran.out) == (1, True)
 
-    ran = program("rebase", "--continue", "--superseded", "retire")
-
-    assert ran.code == 0, ran.out + ran.err
+    program.ok("rebase", "--continue", "--superseded", "retire")
     assert load_queue(releases.queue).spec.order == ("area",)
 
 
@@ -310,6 +301,6 @@ def test_a_tree_whose_move_is_forgotten_is_no_dead_end(releases: Toy, program: P
     for args in (("edit", "area"), ("rebase", "v1.4", "--text-only", "--resolve")):
         ran = program(*args)
         assert (ran.code, "contribbot edit --abort area" in ran.err) == (2, True)
-    assert program("edit", "--abort", "--force", "area").code == 0
+    program.ok("edit", "--abort", "--force", "area")
     assert not tree.exists()
-    assert program("edit", "area").code == 0
+    program.ok("edit", "area")

@@ -13,8 +13,7 @@ from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 def state(program: Program, *args: str) -> tuple[str, str, str]:
     """Return text, need and the line for people of the one patch."""
-    ran = program("status", *args, "--json")
-    assert ran.code == 0, ran.err
+    ran = program.ok("status", *args, "--json")
     one = dig(ran.json(), "patches", 0)
     assert isinstance(one, dict)
     behaviour = one["behaviour"]
@@ -30,7 +29,7 @@ def test_a_pin_that_is_not_here_is_not_fetched(releases: Toy, program: Program) 
 
 
 def test_what_applies_and_what_is_proved_is_told(releases: Toy, program: Program) -> None:
-    assert program("verify", "area").code == 0
+    program.ok("verify", "area")
     for _ in range(2):  # the second time it is remembered
         ran = program("status")
         assert (ran.code, ran.err) == (0, "")
@@ -173,8 +172,7 @@ def test_a_tag_needs_its_upstream_where_there_are_two(releases: Toy, program: Pr
     assert [dig(ran.json(), "patches", place, "against") for place in (0, 1)] == ["v1.0", "v1.1"]
     # The newest is each one's own.
     stated.write_text('kept = "Users stay."\n' + stated.read_text())
-    ran = program("status", "--against", "newest", "--text-only", "--json")
-    assert ran.code == 0, ran.err
+    ran = program.ok("status", "--against", "newest", "--text-only", "--json")
     rows = [dig(ran.json(), "patches", place) for place in (0, 1)]
     assert "v1.0" not in [dig(row, "against") for row in rows]
     assert dig(rows[1], "superseded") == "superseded: Users stay."
@@ -188,8 +186,7 @@ def test_one_that_does_not_apply_to_its_own_pin_hides_no_other(
     releases.put_queue(["area", "lost", "on-top"])
     broken = releases.queue / "patches/lost/0001-change.patch"
     broken.write_bytes(broken.read_bytes().replace(b"-    return width + height", b"-    nothing"))
-    ran = program("status", "--against", "v1.2", "--json")
-    assert ran.code == 0, ran.err
+    ran = program.ok("status", "--against", "v1.2", "--json")
     rows = [dig(ran.json(), "patches", place) for place in range(3)]
     assert [dig(row, "text") for row in rows] == ["merged", "unknown", "unknown"]
     assert [dig(row, "behaviour") is None for row in rows] == [False, True, True]
