@@ -40,7 +40,7 @@ from contribbot.model.patch import Pin, SdistSource
 from tests.hiptoy import needed
 from tests.hostile import hostile_home
 from tests.tools import missing
-from tests.toy import Toy
+from tests.toy import Toy, snapshot
 
 if TYPE_CHECKING:
     from contribbot.emulate.code_object import Kernel
@@ -210,6 +210,15 @@ class Program:
         """Call the program, which must end with 0."""
         ran = self(*args, cwd=cwd, stdin=stdin, **env)
         assert ran.code == 0, ran.output
+        return ran
+
+    def refused(
+        self, *args: str | Path, code: int = 2, cwd: Path | None = None, stdin: bytes = b""
+    ) -> Ran:
+        """Call the program, which must end with a code and leave the queue as it was."""
+        before = snapshot(self.cwd)
+        ran = self(*args, cwd=cwd, stdin=stdin)
+        assert (ran.code, snapshot(self.cwd) == before) == (code, True), ran.output
         return ran
 
     def process(self, *args: str | Path, cwd: Path | None = None, **env: str) -> Ran:

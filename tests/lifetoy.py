@@ -129,12 +129,3 @@ def tree_of(queue: Queue, name: str) -> str:
 def reloaded(toy: Toy) -> Queue:
     """Load the queue afresh."""
     return load_queue(toy.queue)
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    """Return every file of a queue, but for local state."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and ".contribbot" not in path.parts
-    }

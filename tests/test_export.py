@@ -10,9 +10,9 @@ import pytest
 from contribbot.errors import QueueError
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exchange import mbox
-from tests.lifetoy import contribbot, snapshot, succeed
+from tests.lifetoy import contribbot, succeed
 from tests.test_refresh import AREA_FILE, series
-from tests.toy import FIXED, Toy, git
+from tests.toy import FIXED, Toy, git, snapshot
 
 UPPER = FIXED.replace("return area", "return int(area)")
 

@@ -14,8 +14,9 @@ from contribbot.git.repository import open_store
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exchange import is_plain
-from tests.lifetoy import clone, commit, contribbot, reloaded, snapshot, succeed, tree_of
-from tests.toy import AREA, FIXED, Toy, git
+from tests.conftest import Program
+from tests.lifetoy import clone, commit, contribbot, reloaded, succeed, tree_of
+from tests.toy import AREA, FIXED, Toy, git, snapshot
 
 HEAD = b"From: A <a@b.c>\nDate: Tue, 14 Nov 2023 23:13:20 +0100\nSubject: x\n\n"
 HUNK = b"--- a/README\n+++ b/README\n@@ -1 +1 @@\n-toy\n+x\n"
@@ -33,12 +34,9 @@ def mine(toy: Toy) -> Path:
 
 def assert_refused(toy: Toy, *args: str | Path, said: str, code: int = 2) -> None:
     """An import says this in one line, and the queue is as it was."""
-    before = snapshot(toy.queue)
-    ran = contribbot(toy.queue, "new", "area", *args)
-    assert (ran.code, ran.out) == (code, ""), ran.err
+    ran = Program(toy.queue).refused("new", "area", *args, code=code)
+    assert (ran.out, ran.err.count("\n")) == ("", 1)
     assert said in ran.err
-    assert ran.err.count("\n") == 1
-    assert snapshot(toy.queue) == before
 
 
 def test_a_branch_of_a_clone(toy: Toy, mine: Path) -> None:
@@ -144,9 +142,7 @@ def test_a_branch_of_a_clone_without_the_pin(toy: Toy, tmp_path: Path) -> None:
 
 def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -> None:
     commit(mine, "More\n", {"src/toy/area.py": FIXED.replace("area", "surface")})
-    before = snapshot(toy.queue)
-    ran = contribbot(toy.queue, "new", "area", mine, "fix~1..fix")
-    assert ran.code == 1
+    ran = Program(toy.queue).refused("new", "area", mine, "fix~1..fix", code=1)
     rows = ran.out.splitlines()
     headline = f"0001-More.patch: {HEADLINE}: the lines that it expects at line 7 are not there"
     assert (rows[0], rows[-1]) == (headline, "area: not imported, nothing was written")
@@ -154,7 +150,6 @@ def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -
         "  the patch expects:", "  the pin has, at line 7:", "  the patch wants:",
     ]  # fmt: skip
     assert {"    >     return area", "    >     return width + height"} <= {*rows}
-    assert snapshot(toy.queue) == before
     document = contribbot(toy.queue, "new", "area", mine, "fix~1..fix", "--json").json()
     assert document["written"] is False
     assert isinstance(document["conflicts"], list)

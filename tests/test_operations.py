@@ -11,9 +11,8 @@ from contribbot.queue.history import versions
 from contribbot.queue.load import load_queue
 from contribbot.queue.transaction import OperationLog, transaction
 from tests.conftest import Program, dig
-from tests.lifetoy import snapshot
 from tests.test_refresh import put_three
-from tests.toy import Toy, git
+from tests.toy import Toy, git, snapshot
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from contribbot.queue.history import versions
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE, Program, dig
 from tests.hostile import person
-from tests.lifetoy import snapshot
-from tests.toy import AREA, FIXED, Toy, git, one_check
+from tests.toy import AREA, FIXED, Toy, git, one_check, snapshot
 
 ROOT = Path(__file__).parent.parent
 AREA_FILE = "src/toy/area.py"
@@ -236,10 +235,9 @@ SPOILT = {
 }
 
 
+@pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize("how", SPOILT)
-def test_what_cannot_be_taken_is_refused_and_nothing_is_written(
-    program: Program, queue: Path, how: str
-) -> None:
+def test_what_cannot_be_taken_is_refused_and_nothing_is_written(program: Program, how: str) -> None:
     commands, said = SPOILT[how]
     tree = opened(program)
     (tree / "third/party").mkdir(parents=True)
@@ -247,23 +245,16 @@ def test_what_cannot_be_taken_is_refused_and_nothing_is_written(
         Path(os.fsdecode(bytes(tree / "caf") + b"\xe9")).write_text("new\n")
     for command in commands.split(";"):
         git(tree, *shlex.split(command))
-    before = snapshot(queue)
-
-    ran = program("refresh", "area")
-
-    assert ran.code == 2
+    ran = program.refused("refresh", "area")
     assert said in ran.err
     assert ran.err.count("\n") == 1
-    assert snapshot(queue) == before
     # Force is for what somebody may want, not for this.
-    assert program("refresh", "--force", "area").code == 2
-    assert snapshot(queue) == before
+    program.refused("refresh", "--force", "area")
 
 
+@pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize("what", ["rebase", "cherry-pick", "am", "merge"])
-def test_an_unfinished_operation_is_named(
-    program: Program, queue: Path, home: Path, what: str
-) -> None:
+def test_an_unfinished_operation_is_named(program: Program, home: Path, what: str) -> None:
     tree = opened(program)
     git(tree, "switch", "-qc", "side", "HEAD~1")
     (tree / AREA_FILE).write_text(AREA.replace("width + height", "height + width"))
@@ -275,18 +266,15 @@ def test_an_unfinished_operation_is_named(
     stdin = patch if what == "am" else b""
     code = 128 if what == "am" else 1
     person(tree, what, *args, home=home, stdin=stdin, code=code)
-    before = snapshot(queue)
-
-    ran = program("refresh", "area")
-
-    assert (ran.code, f"a git {what} is not finished" in ran.err) == (2, True)
-    assert f"git {what} --continue" in ran.err
-    assert snapshot(queue) == before
+    said = program.refused("refresh", "area").err
+    assert f"a git {what} is not finished" in said
+    assert f"git {what} --continue" in said
 
 
+@pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize("style", ["diff3", "merge"])
 def test_marks_that_git_left_in_a_conflict_are_refused(
-    program: Program, queue: Path, home: Path, style: str
+    program: Program, home: Path, style: str
 ) -> None:
     tree = opened(program)
     git(tree, "switch", "-qc", "side", "HEAD~1")
@@ -296,11 +284,7 @@ def test_marks_that_git_left_in_a_conflict_are_refused(
     person(tree, "cherry-pick", "side", home=home, code=1)
     git(tree, "checkout", f"--conflict={style}", AREA_FILE)
     git(tree, "commit", "-qam", "Pick\n\n+++ b/is no file")
-    before = snapshot(queue)
-
-    ran = program("refresh", "area")
-
-    assert (ran.code, snapshot(queue)) == (1, before)
+    ran = program.refused("refresh", "area", code=1)
     assert " Pick adds the marks of a conflict, as git leaves them" in ran.out
     # Somebody may want just that; from then on the marks are the patch's own.
     program.ok("refresh", "--force", "area")
@@ -349,12 +333,7 @@ def halve(program: Program) -> Path:
 def test_patches_above_that_conflict_wait_for_a_person(program: Program, toy: Toy) -> None:
     put_stack(toy)
     halve(program)
-    before = snapshot(toy.queue)
-
-    ran = program("refresh", "area", "--json")
-
-    assert (ran.code, snapshot(toy.queue)) == (1, before)
-    said = ran.json()
+    said = program.refused("refresh", "area", "--json", code=1).json()
     assert [dig(said, "broken", at, "patch") for at in (0, 1)] == ["cube", "square"]
     assert AREA_FILE in str(dig(said, "broken", 0, "why"))
     assert (said["changed"], said["version"]) == (False, None)
@@ -453,12 +432,7 @@ def test_what_the_queue_got_meanwhile_is_not_overwritten(
     tree = opened(program)
     git(tree, "commit", "-q", "--amend", "-m", "Mine")
     toy.put_patch(patch=toy.format_patch({AREA_FILE: FIXED}, subject="Theirs"))
-    before = snapshot(queue)
-
-    ran = program("refresh", "area")
-
-    assert (ran.code, snapshot(queue)) == (1, before)
-    assert "changed since" in ran.out
+    assert "changed since" in program.refused("refresh", "area", code=1).out
     program.ok("refresh", "--force", "area")
     assert [path.name for path in (queue / "patches/area").glob("*.patch")] == ["0001-Mine.patch"]
     # What was there is not lost: it is a version.
@@ -480,12 +454,10 @@ def test_a_tree_below_which_a_dependency_changed_is_taken_only_by_force(
     # Neither where its commits do not fit any more.
     amend(tree, {}, words="Other words")
     toy.put_patch(patch=toy.format_patch({AREA_FILE: HALF.replace("square", "quadrat")}))
-    before = snapshot(toy.queue)
     for args in (("refresh", "cube"), ("refresh", "--force", "cube")):
-        ran = program(*args)
-        assert (ran.code, "git am -3" in ran.err) == (2, True)
-        assert "do not fit the queue as it is now: 0001-Other-words.patch: hunk 1" in ran.err
-        assert snapshot(toy.queue) == before
+        said = program.refused(*args).err
+        assert "git am -3" in said
+        assert "do not fit the queue as it is now: 0001-Other-words.patch: hunk 1" in said
 
 
 def test_a_patch_begins_in_a_tree(program: Program, toy: Toy, queue: Path) -> None:

@@ -102,6 +102,15 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Return every file of a queue, but for local state."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".contribbot" not in path.parts
+    }
+
+
 class Parts(TypedDict, total=False):
     """Parts of a patch that differ from one that is right."""
 

@@ -19,9 +19,8 @@ from tests.contribute.following import AREA, Post, make_github
 from tests.github.faults import SERVER_ERROR
 from tests.github.handle import GitHub, How
 from tests.life.conftest import history, releases
-from tests.lifetoy import snapshot
 from tests.toy import AREA as BROKEN
-from tests.toy import FIXED, Toy, git, record
+from tests.toy import FIXED, Toy, git, record, snapshot
 
 __all__ = ["history", "releases"]
 

@@ -9,8 +9,7 @@ from contribbot.queue.load import load_queue
 from tests.contribute.following import AREA, Post
 from tests.github.faults import NOT_FOUND, Fault
 from tests.github.wire import Answer
-from tests.lifetoy import snapshot
-from tests.toy import FIXED
+from tests.toy import FIXED, snapshot
 
 ESCAPE = "\x1b[31mred\x1b[0m"
 
