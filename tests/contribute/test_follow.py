@@ -538,6 +538,18 @@ def test_the_program_prints_one_document_and_says_what_failed_by_its_exit_code(p
     assert post.token not in ran.out + ran.err
 
 
+def test_an_error_after_the_document_prints_no_second_one(post: Post) -> None:
+    post.open()
+    post.comment("Look.")
+    # A file in place of the folder: the shown remarks cannot be remembered.
+    post.queue.local.mkdir(exist_ok=True)
+    (post.queue.local / "follow").touch()
+    ran = post.program("follow", "--json")
+    assert (ran.code, ran.err.count("\n")) == (ExitCode.MACHINE, 1)
+    assert ran.err.startswith("contribbot: ")
+    assert FollowReport.model_validate_json(ran.out).contributions[0].state == "open"
+
+
 #: Faults that stay, so that no attempt gets an answer.
 WAYS = (
     SERVER_ERROR, NOT_FOUND, FORBIDDEN, RESET_BEFORE, RESET_AFTER, secondary_limit(429, 400), *ODD,
