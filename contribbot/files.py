@@ -12,11 +12,14 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import contribbot
 from contribbot.errors import UsageError, check_stopping
 from contribbot.process import remove_tree
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 _PARTIAL: Final = ".partial"
 
@@ -59,25 +62,30 @@ _registry: Final = threading.Lock()
 _threads: Final[dict[Path, threading.Lock]] = {}
 
 
+def _file_lock(path: Path) -> FileLock:
+    """Return the lock of a lock file, which any thread may release."""
+    import filelock  # noqa: PLC0415  the import takes 30 ms, which most commands save
+
+    return filelock.FileLock(path, thread_local=False)
+
+
 @contextlib.contextmanager
 def lock(path: Path, what: str) -> Iterator[None]:
     """Hold a lock file during a block; wait while another process or thread holds the lock."""
-    import filelock  # noqa: PLC0415  the import takes 30 ms, which most commands save
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    guard = filelock.FileLock(path)
+    guard = _file_lock(path)
     with _registry:
         thread_lock = _threads.setdefault(path.resolve(), threading.Lock())
     # The threads of this process wait for each other without a message.
     with thread_lock:
         try:
             guard.acquire(timeout=0)
-        except filelock.Timeout:
+        except TimeoutError:
             log.warning("waiting for another contribbot to finish with %s", what)
             # The wait has short steps, so that this process can be stopped.
             while not guard.is_locked:
                 check_stopping()
-                with contextlib.suppress(filelock.Timeout):
+                with contextlib.suppress(TimeoutError):
                     guard.acquire(timeout=0.5)
         try:
             yield
@@ -162,8 +170,6 @@ class Shelf(NamedTuple):
 @contextlib.contextmanager
 def run_folder(*shelves: Shelf) -> Iterator[Path]:
     """Yield a temporary folder; remove folders of killed runs, and unused entries of shelves."""
-    import filelock  # noqa: PLC0415  start-up time
-
     runs = cache_folder() / "runs"
     with lock(runs.with_name("runs.lock"), "the folder of running jobs"):
         runs.mkdir(exist_ok=True)
@@ -172,8 +178,7 @@ def run_folder(*shelves: Shelf) -> Iterator[Path]:
                 _remove_unused(shelf)
         # The name is short: the path of a socket has at most 107 characters (unix(7)).
         folder = runs / uuid.uuid4().hex[:8]
-        # Any thread may end the run and release the lock.
-        guard = filelock.FileLock(folder.with_suffix(".lock"), thread_local=False)
+        guard = _file_lock(folder.with_suffix(".lock"))
         guard.acquire()
         folder.mkdir()
     try:
@@ -186,12 +191,10 @@ def run_folder(*shelves: Shelf) -> Iterator[Path]:
 
 def _remove_orphans(runs: Path) -> bool:
     """Remove the folders of killed runs; return whether no other run is alive."""
-    import filelock  # noqa: PLC0415  start-up time
-
     alone = True
     for path in runs.glob("*.lock"):
         try:
-            with filelock.FileLock(path).acquire(timeout=0):
+            with _file_lock(path).acquire(timeout=0):
                 remove_tree(path.with_suffix(""))
                 path.unlink(missing_ok=True)
         except TimeoutError:

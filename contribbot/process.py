@@ -110,28 +110,6 @@ def describe(argv: Sequence[str | Path]) -> str:
     return shlex.join(str(part) for part in argv)
 
 
-@contextlib.contextmanager
-def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a running program to a block; afterwards end the program and close its pipes."""
-    with _children_lock:
-        _children.add(child)
-    try:
-        # `stop()` may have run between the start of this program and the lines above.
-        if STOPPING.is_set():
-            kill_group(child)
-        yield child
-    finally:
-        if child.poll() is None:
-            kill_group(child)
-            reap(child)
-        for stream in (child.stdin, child.stdout, child.stderr):
-            if stream is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
-        with _children_lock:
-            _children.discard(child)
-
-
 def kill_group(child: subprocess.Popen[bytes]) -> None:
     """Kill the process group of a program."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -162,7 +140,7 @@ def resume() -> None:
 
 
 @contextlib.contextmanager
-def lifeline() -> Iterator[int]:
+def _lifeline() -> Iterator[int]:
     """Yield a pipe's reading end; its writing end closes when the block or this process ends."""
     read_end, write_end = os.pipe()
     try:
@@ -173,12 +151,8 @@ def lifeline() -> Iterator[int]:
         os.close(write_end)
 
 
-def tether(argv: Sequence[str | Path], descriptor: int) -> list[str | Path]:
-    """Return a command that runs a program, and kills the program when this process ends."""
-    return ["/bin/sh", "-c", _TETHER, str(descriptor), *argv]
-
-
-def start(
+@contextlib.contextmanager
+def started(
     argv: Sequence[str | Path],
     *,
     cwd: Path | None,
@@ -187,13 +161,53 @@ def start(
     stdout: int | IO[bytes],
     stderr: int | IO[bytes],
     pass_fds: Sequence[int] = (),
+    tethered: bool = True,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program for a block; afterwards end the program and close its pipes.
+
+    `tethered`: the program also ends if this process is killed.
+    """
+    with contextlib.ExitStack() as stack:
+        tether: tuple[str, ...] = ()
+        if tethered:
+            end = stack.enter_context(_lifeline())
+            tether, pass_fds = ("/bin/sh", "-c", _TETHER, str(end)), (*pass_fds, end)
+        child = _start(argv, cwd, env, (stdin, stdout, stderr), tether=tether, pass_fds=pass_fds)
+        with _children_lock:
+            _children.add(child)
+        try:
+            # `stop()` may have run between the start of this program and the lines above.
+            if STOPPING.is_set():
+                kill_group(child)
+            yield child
+        finally:
+            if child.poll() is None:
+                kill_group(child)
+                reap(child)
+            for stream in (child.stdin, child.stdout, child.stderr):
+                if stream is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.close()
+            with _children_lock:
+                _children.discard(child)
+
+
+def _start(
+    argv: Sequence[str | Path],
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    streams: tuple[int | IO[bytes], int | IO[bytes], int | IO[bytes]],
+    *,
+    tether: Sequence[str] = (),
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a program in a new session and process group."""
     check_stopping()
     log.debug("run: %s", describe(argv))
+    stdin, stdout, stderr = streams
     try:
         return subprocess.Popen(  # noqa: S603  no shell; argv is a list
-            [str(part) for part in argv],
+            [*tether, *map(str, argv)],
             cwd=cwd,
             env=dict(env) if env is not None else clean_environment(),
             stdin=stdin,
@@ -216,8 +230,7 @@ def converse(
     argv: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     """Start a program that answers requests until its input ends."""
-    pipe = subprocess.PIPE
-    return start(argv, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+    return _start(argv, cwd, env, (subprocess.PIPE, subprocess.PIPE, subprocess.DEVNULL))
 
 
 def fail(argv: Sequence[str | Path], returncode: int, stderr: bytes) -> CommandError | NoSpaceError:
@@ -282,21 +295,14 @@ def run(
     tethered: bool = False,
 ) -> Completed:
     """Run a program to its end, and return the exit status and the output."""
-    with lifeline() as descriptor:
-        child = start(
-            tether(argv, descriptor) if tethered else argv,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=(descriptor,) if tethered else (),
-        )
-        with tracked(child):
-            try:
-                stdout, stderr = child.communicate(stdin, timeout=timeout)
-            except subprocess.TimeoutExpired as error:
-                raise _late(argv, timeout) from error
+    pipe = subprocess.PIPE
+    with started(
+        argv, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, tethered=tethered
+    ) as child:
+        try:
+            stdout, stderr = child.communicate(stdin, timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise _late(argv, timeout) from error
     if child.returncode not in accept:
         raise fail(argv, child.returncode, stderr)
     return Completed(argv, child.returncode, stdout, stderr)
@@ -312,18 +318,16 @@ def feed(
 ) -> Iterator[IO[bytes]]:
     """Start a program and yield its standard input; an error in the block kills the program."""
     # Standard error is a file: a program with many messages must not block on a full pipe.
-    with lifeline() as descriptor, tempfile.TemporaryFile() as complaint:
-        child = start(
-            tether(argv, descriptor),
+    with tempfile.TemporaryFile() as complaint:
+        with started(
+            argv,
             cwd=cwd,
             env=env,
-            pass_fds=(descriptor,),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=complaint,
-        )
-        assert child.stdin is not None  # noqa: S101  `stdin` is PIPE above
-        with tracked(child):
+        ) as child:
+            assert child.stdin is not None  # noqa: S101  `stdin` is PIPE above
             try:
                 with contextlib.suppress(BrokenPipeError):
                     yield child.stdin
@@ -492,32 +496,27 @@ def supervise(
     env: Mapping[str, str],
     timeout: float,
     max_output: int = 16 * 2**20,
-    tethered: bool = False,
     sandbox: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Supervised:
     """Run an untrusted program, in a sandbox if asked, within limits of time and output."""
-    # CONTRIBBOT_LIFELINE names a pipe that closes when contribbot no longer waits for the program.
-    started = time.monotonic()
-    deadline = started + timeout
+    begin = time.monotonic()
     command = sandboxed(argv, folder=sandbox, env=env) if sandbox else argv
     starved_before = _killed_for_memory()
-    with lifeline() as descriptor:
-        child = start(
-            tether(command, descriptor) if tethered else command,
-            cwd=cwd,
-            env={**env, "CONTRIBBOT_LIFELINE": str(descriptor)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(descriptor, *pass_fds),
-        )
-        with tracked(child):
-            output = bytearray()
-            ended = _collect(child, output, deadline=deadline, max_output=max_output)
-            # Processes that the program left running are killed, even after success.
-            kill_group(child)
-            reap(child)
+    with started(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=pass_fds,
+    ) as child:
+        output = bytearray()
+        ended = _collect(child, output, deadline=begin + timeout, max_output=max_output)
+        # Processes that the program left running are killed, even after success.
+        kill_group(child)
+        reap(child)
     returncode = -signal.SIGKILL if child.returncode is None else child.returncode
     if sandbox and returncode > _BY_SIGNAL:
         returncode = _BY_SIGNAL - returncode
@@ -528,7 +527,7 @@ def supervise(
         flooded=ended == "flood",
         starved=killed and _killed_for_memory() > starved_before,
         output=bytes(output),
-        seconds=time.monotonic() - started,
+        seconds=time.monotonic() - begin,
     )
 
 
@@ -580,22 +579,3 @@ def limit_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft == resource.RLIM_INFINITY or soft > _LARGEST:
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST, hard))
-
-
-def guard_group(descriptor: int) -> None:
-    """Fork a watcher that kills this process's group when contribbot's end of the pipe closes."""
-    # A thread could not run while native code hangs; prctl(2) would end this process only.
-    between = os.fork()
-    if between:
-        os.waitpid(between, 0)
-        os.close(descriptor)
-        return
-    # The watcher is an orphan, so that no program that waits for children waits for it.
-    if not os.fork():
-        # The watcher closes all other pipes, so that no reader waits for the watcher.
-        os.closerange(0, descriptor)
-        os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
-        while os.read(descriptor, 1):
-            pass
-        os.killpg(0, signal.SIGKILL)
-    os._exit(0)

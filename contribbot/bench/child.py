@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, ValuesView
 from pathlib import Path
 
 from contribbot.bench import Case, device
-from contribbot.process import guard_group, limit_files
+from contribbot.process import limit_files
 
 #: The shortest round: seconds on a processor, milliseconds on a GPU.
 _ROUND = 0.1
@@ -326,7 +326,6 @@ def _seed(number: int) -> None:
 
 def main() -> None:
     """Answer requests until the parent process closes standard input."""
-    guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
     limit_files()
     # Use copies of the descriptors: programs that the bench file starts do not inherit the copies.
     requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")

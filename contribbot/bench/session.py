@@ -194,24 +194,24 @@ def _descriptor(pipe: IO[bytes] | None) -> int:
 @contextlib.contextmanager
 def _worker(side: BenchSide, file: str, *, pair: int, deadline: float) -> Iterator[_Worker]:
     """Start a child process of a pair; kill it and its descendants after the `with` block."""
-    with process.lifeline() as end, side.log.open("a+b") as log:
-        child = process.start(
+    with (
+        side.log.open("a+b") as log,
+        process.started(
             [sys.executable, *arguments(file)],
             cwd=side.checks,
             # The same seed on both trees, so that sets of strings have the same order.
-            env={"PYTHONHASHSEED": str(pair), **side.env, "CONTRIBBOT_LIFELINE": str(end)},
+            env={"PYTHONHASHSEED": str(pair), **side.env},
             stdin=PIPE,
             stdout=PIPE,
             stderr=log,
-            pass_fds=(end,),
-        )
-        with process.tracked(child):
-            try:
-                yield _Worker(side.name, child, log.fileno(), deadline)
-            finally:
-                # Also after success: programs that the child process started may still run.
-                process.kill_group(child)
-                child.wait()
+        ) as child,
+    ):
+        try:
+            yield _Worker(side.name, child, log.fileno(), deadline)
+        finally:
+            # Also after success: programs that the child process started may still run.
+            process.kill_group(child)
+            child.wait()
 
 
 def arguments(file: str) -> list[str]:

@@ -166,7 +166,6 @@ _MAX_OUTPUT: Final = 64 * 2**20
 #: last command (128 and more: a signal). If contribbot ends, this program is ended, too.
 _RUNNER: Final = """\
 import json, os, shlex, sys
-os.environ.pop("CONTRIBBOT_LIFELINE", None)
 for argv in json.loads(sys.argv[1]):
     print("+", shlex.join(argv), flush=True)
     status = os.spawnvp(os.P_WAIT, argv[0], argv)
@@ -236,8 +235,6 @@ def run_commands(
         env=env,
         timeout=timeout,
         max_output=_MAX_OUTPUT,
-        # Ends the commands if contribbot ends, as compilers may run for hours.
-        tethered=True,
     )
     # If this process is ending, the commands were killed for that reason.
     check_stopping()

@@ -327,9 +327,7 @@ class Compiler:
         # Without variables that lead the compiler to other headers or libraries.
         clean = process.clean_environment({"HOME": str(self.folder), "TMPDIR": str(self.folder)})
         env = {name: value for name, value in clean.items() if not name.startswith(_STEERING)}
-        done = process.supervise(
-            argv, cwd=self.folder, timeout=self.timeout, env=env, tethered=True
-        )
+        done = process.supervise(argv, cwd=self.folder, timeout=self.timeout, env=env)
         self.seconds += done.seconds
         text = self.scrub(done.output.decode("utf-8", "replace"))
         if done.returncode != 0:

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Protocol
 
-from contribbot.process import guard_group
 from contribbot.testing import TESTED, StandIn, StandInError, StandInModule, import_file
 
 _LONGEST = 2000
@@ -144,9 +143,6 @@ def _answer(request: dict[str, object]) -> dict[str, object]:
 
 def main() -> None:
     """Read a JSON request from one file, compile, and write a JSON answer to another file."""
-    lifeline = os.environ.pop("CONTRIBBOT_LIFELINE", "")
-    if lifeline:
-        guard_group(int(lifeline))
     request, answer = map(Path, sys.argv[1:])
     document = _answer(json.loads(request.read_text(encoding="utf-8")))
     answer.write_text(json.dumps(document), encoding="utf-8")

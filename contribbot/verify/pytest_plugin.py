@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import pytest
 
 from contribbot.model.failure import RunFailure, sign_in
-from contribbot.process import guard_group, limit_files
+from contribbot.process import limit_files
 
 if TYPE_CHECKING:
     from contribbot.numerics.tree_watch import TreeWatch
@@ -317,15 +317,8 @@ def _plain(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def main() -> NoReturn:
-    """Run pytest as a new program, which ends with contribbot: `main ORDERS [PYTEST ARGS]`."""
-    if descriptor := os.environ.pop("CONTRIBBOT_LIFELINE", ""):
-        guard_group(int(descriptor))
-    run()
-
-
 def run() -> NoReturn:
-    """Run pytest on the tree, and end with pytest's exit status."""
+    """Run pytest on the tree, and end with pytest's exit status: `run ORDERS [PYTEST ARGS]`."""
     limit_files()
     _IMPORTS.programs = False  # all forks so far were contribbot's own
     del os.environ["CONTRIBBOT_PATH"]

@@ -206,7 +206,7 @@ _REPORT: Final = "report.jsonl"
 DISPLAY: Final = ("-q", "--tb=native")
 #: The command that starts a check's process, with nothing of the tree on Python's path yet.
 _CHECK_CHILD: Final = (
-    sys.executable, "-B", "-P", "-c", "from contribbot.verify.pytest_plugin import main; main()"
+    sys.executable, "-B", "-P", "-c", "from contribbot.verify.pytest_plugin import run; run()"
 )  # fmt: skip
 
 

@@ -117,7 +117,7 @@ class WarmProcesses:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stack = contextlib.ExitStack()
         with theirs, Path(os.devnull).open("r+b") as nothing:
-            server = process.start(
+            server = process.started(
                 [sys.executable, "-B", "-P", "-c", _SERVE, str(theirs.fileno()), *modules],
                 cwd=Path("/"),
                 env={**shared, **dict.fromkeys(_OF_A_RUN, str(self.folder))},
@@ -125,8 +125,9 @@ class WarmProcesses:
                 stdout=nothing,
                 stderr=nothing,
                 pass_fds=(theirs.fileno(),),
+                tethered=False,  # the server ends when the control socket closes
             )
-        stack.enter_context(process.tracked(server))
+            stack.enter_context(server)
         stack.enter_context(ours)
         return ours, stack
 

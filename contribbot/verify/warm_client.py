@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -20,29 +19,19 @@ _STREAMS = (0, 1, 2)
 def main() -> None:
     """Ask for a fork and end with the fork's exit status, or else execute the command."""
     channel, command = socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]
-    lifeline = os.environ.pop("CONTRIBBOT_LIFELINE")
     request = {"command": command, "env": dict(os.environ), "cwd": os.getcwd()}  # noqa: PTH109  quick to start
     try:
         socket.send_fds(channel, [json.dumps(request).encode()], _STREAMS)
-        answer = _answer(channel, int(lifeline))
+        answer = channel.recv(1000).decode()
     except OSError:
         answer = ""
     if answer == "forked":
         # No answer: the keeper was killed, and with the keeper the fork.
-        _end(int(_answer(channel, int(lifeline)) or -signal.SIGKILL))
+        _end(int(channel.recv(1000) or -signal.SIGKILL))
     why = answer or "the warmed process has ended"
     os.write(2, f"contribbot: not forked from a warmed process: {why}\n".encode())
     channel.close()
-    os.environ["CONTRIBBOT_LIFELINE"] = lifeline
     os.execv(command[0], command)  # noqa: S606  the command of the check's child
-
-
-def _answer(channel: socket.socket, lifeline: int) -> str:
-    """Return the next answer from the channel; end this program if contribbot has ended."""
-    ready, _, _ = select.select([channel.fileno(), lifeline], [], [])
-    if lifeline in ready:
-        os._exit(1)
-    return channel.recv(1000).decode()
 
 
 def _end(status: int) -> None:

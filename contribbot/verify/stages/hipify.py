@@ -229,7 +229,6 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         cwd=exported if in_tree else build,
         env=env,
         timeout=recipe.timeout,
-        tethered=True,
     )
     scrub = Scrub(exported, work)
     output = scrub(done.output.decode("utf-8", "replace"))
