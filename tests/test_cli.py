@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,19 +100,6 @@ def test_a_cache_that_cannot_be_written(area: Toy, program: Program) -> None:
     file = area.put("not-a-folder", "")
     ran = program("verify", "area", CONTRIBBOT_CACHE=str(file))
     assert (ran.code, str(file) in ran.err, "Traceback" in ran.err) == (3, True, False)
-
-
-def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
-    toy.put_area(checks=one_check())
-    reads = ("show area", "queue list --json", "--help", "evidence show area", "queue export area")
-    away = [f"{line} {end}" for line in reads for end in ("| head -c 1", ">&-")]
-    for command in ("queue list 0<&- 2>&-", "queue export area | true", *away):
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m contribbot {command}"],
-            cwd=toy.queue, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, (command, done)
-        assert not re.search("Traceback|Error|internal error|Broken pipe", done.stderr), command
 
 
 def test_what_nobody_foresaw_is_one_line(toy: Toy, program: Program) -> None:

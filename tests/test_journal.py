@@ -91,10 +91,11 @@ def test_keys_of_a_later_contribbot_are_no_error(tmp_path: Path) -> None:
     assert read(tmp_path, "area") == [opened()]
 
 
-def result(stage: str, target: str, outcome: Outcome) -> StageResult:
+def result(stage: str, target: str, outcome: Outcome, entry: str = "") -> StageResult:
     return RESULT.validate_python(
-        {"stage": stage, "target": target, "outcome": outcome, "reason": "", "seconds": 1.0}
-    )
+        {"stage": stage, "target": target, "outcome": outcome, "label": entry, "reason": "",
+         "seconds": 1.0},
+    )  # fmt: skip
 
 
 def test_the_outcome_on_a_target_is_the_one_that_decides() -> None:
@@ -157,36 +158,29 @@ def test_a_pass_that_ran_again_ends_the_refutation_of_another_machine(tmp_path: 
     assert standing_refutations(read(tmp_path, "area")) == ()
 
 
-def labelled(stage: str, entry: str, target: str, outcome: Outcome) -> StageResult:
-    return result(stage, target, outcome).model_copy(update={"label": entry})
-
-
-SLOW = ("bench", "fp8", "cuda")
+PASSED, FAILED = Outcome.PASSED, Outcome.FAILED
 
 
 @pytest.mark.parametrize(
     ("later", "stands"),
     [
         ((), True),
-        ((labelled(*SLOW, Outcome.PASSED),), False),
-        ((labelled(*SLOW, Outcome.UNAVAILABLE),), True),
-        ((labelled(*SLOW, Outcome.SKIPPED),), True),
-        ((labelled("bench", "fp8", "gfx942", Outcome.PASSED),), True),
-        ((labelled("bench", "other", "cuda", Outcome.PASSED),), True),
-        ((labelled("reproduce", "fp8", "cuda", Outcome.PASSED),), True),
+        ((result("bench", "cuda", PASSED, "fp8"),), False),
+        ((result("bench", "cuda", Outcome.UNAVAILABLE, "fp8"),), True),
+        ((result("bench", "cuda", Outcome.SKIPPED, "fp8"),), True),
+        ((result("bench", "gfx942", PASSED, "fp8"),), True),
+        ((result("bench", "cuda", PASSED, "other"),), True),
+        ((result("reproduce", "cuda", PASSED, "fp8"),), True),
     ],
 )
 def test_a_refutation_stands_until_that_entry_passes_on_that_target(
     later: tuple[StageResult, ...], stands: bool
 ) -> None:
-    events = [
-        verified(*later, machine=THERE, minute=1, digest="3" * 64),
-        verified(
-            labelled(*SLOW, Outcome.FAILED), labelled("reproduce", "x", "cuda", Outcome.PASSED)
-        ),
-    ]
+    slow, other = result("bench", "cuda", FAILED, "fp8"), result("reproduce", "cuda", PASSED, "x")
+    events = [verified(*later, machine=THERE, minute=1, digest="3" * 64), verified(slow, other)]
     standing = standing_refutations(events)
-    assert [(each.stage, each.entry, each.target) for each in standing] == [SLOW] * stands
+    found = [(each.stage, each.entry, each.target) for each in standing]
+    assert found == [("bench", "fp8", "cuda")] * stands
 
 
 def test_an_event_of_an_earlier_release_refutes_its_target() -> None:

@@ -47,10 +47,7 @@ def test_feed_reports_what_the_program_said(tmp_path: Path) -> None:
 
 
 def test_supervise_ends_a_program_that_closes_its_output_and_stays(tmp_path: Path) -> None:
-    ended = process.supervise(
-        ["sh", "-c", "exec >&- 2>&-; sleep 9"],
-        cwd=tmp_path, env=process.clean_environment(), timeout=0.5,
-    )  # fmt: skip
+    ended = supervised(["sh", "-c", "exec >&- 2>&-; sleep 9"], tmp_path, timeout=0.5)
     assert ended.timed_out
     assert ended.seconds < 5
 
@@ -68,8 +65,12 @@ def test_what_stands_for_a_users_program_gets_no_secret(monkeypatch: pytest.Monk
 ENTER = "echo $$ > {group}/cgroup.procs && exec {python} -c '{code}'"
 
 
-def supervised(argv: list[str], tmp_path: Path, timeout: float = 60) -> process.Supervised:
-    return process.supervise(argv, cwd=tmp_path, env=process.clean_environment(), timeout=timeout)
+def supervised(
+    argv: list[str], folder: Path, *, timeout: float = 60, sandbox: bool = False
+) -> process.Supervised:
+    env = process.clean_environment({"FOLDER": str(folder)})
+    inside = folder if sandbox else None
+    return process.supervise(argv, cwd=folder, env=env, timeout=timeout, sandbox=inside)
 
 
 def within(group: Path, code: str) -> list[str]:
@@ -139,10 +140,7 @@ def port() -> Iterator[int]:
 
 
 def sandboxed(folder: Path, code: str, *, timeout: float = 30) -> process.Supervised:
-    return process.supervise(
-        ["sh", "-c", code], cwd=folder, env=process.clean_environment({"FOLDER": str(folder)}),
-        timeout=timeout, sandbox=folder,
-    )  # fmt: skip
+    return supervised(["sh", "-c", code], folder, timeout=timeout, sandbox=True)
 
 
 @pytest.fixture

@@ -51,14 +51,6 @@ rocm = [
 
 
 @dataclass
-class Acted:
-    """How act ended, and what it and the steps wrote."""
-
-    code: int
-    said: str
-
-
-@dataclass
 class Act:
     """act, in a queue that is a git repository; `home` is where it keeps things."""
 
@@ -73,20 +65,14 @@ class Act:
 
     def __call__(
         self, event: str, workflow: str, *args: str, timeout: float = 400, **env: str
-    ) -> Acted:
-        """Run a workflow for an event, to its end."""
-        done = subprocess.run(
-            self.command(event, workflow, *args, **env),
-            cwd=self.queue, env=self.environment(), text=True, timeout=timeout, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        return Acted(done.returncode, done.stdout)
+    ) -> tuple[int, str]:
+        """Run a workflow for an event, to its end: labels are this machine, actions stand-ins.
 
-    def command(self, event: str, workflow: str, *args: str, **env: str) -> list[str]:
-        """Return the command: labels are this machine, actions are the stand-ins."""
+        Return act's exit status, and what act and the steps wrote.
+        """
         path = self.queue / ".github/workflows" / workflow
         given = {"ARTIFACTS": str(self.artifacts), **env}
-        return [
+        command = [
             str(BIN / "act"), event, "--workflows", str(path), "--no-cache-server",
             "--pull=false", "--concurrent-jobs", "2", "--defaultbranch", "main",
             "--platform", "self-hosted=-self-hosted", "--platform", "ubuntu-24.04=-self-hosted",
@@ -94,12 +80,14 @@ class Act:
             *(f"--env={name}={value}" for name, value in given.items()),
             *args,
         ]  # fmt: skip
-
-    def environment(self) -> dict[str, str]:
-        """Return the variables of act: nobody's configuration."""
-        # A virtual environment of one is made from its base.
-        path = f"{sysconfig.get_config_var('BINDIR')}:{os.environ['PATH']}"
-        return {**GIT_ENV, "HOME": str(self.home), "PATH": path}
+        # Nobody's configuration; and a virtual environment of one is made from its base.
+        programs = f"{sysconfig.get_config_var('BINDIR')}:{os.environ['PATH']}"
+        done = subprocess.run(
+            command, cwd=self.queue, env={**GIT_ENV, "HOME": str(self.home), "PATH": programs},
+            text=True, timeout=timeout, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        return done.returncode, done.stdout
 
 
 def _local(workflow: str) -> list[str]:

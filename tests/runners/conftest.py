@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -114,8 +113,12 @@ class Ranged:
         outcomes: Mapping[str, Outcome] | None = None,
         seconds: float = 7.0,
         cores: int = 8,
+        folder: Path | None = None,
     ) -> Path:
-        """Write a record of a made-up machine; what it has the hardware for has passed."""
+        """Write a record of a made-up machine; what it has the hardware for has passed.
+
+        `folder`: the folder of records, in place of the queue's own.
+        """
         queue = self.load()
         gpus = (Gpu(vendor="amd", target=target, name="made up", driver=""),) if target else ()
         machine = Machine(system="Linux x86_64", cpu="made up", cores=cores, packages={}, gpus=gpus,
@@ -124,7 +127,7 @@ class Ranged:
             queue, name, machine, outcomes=outcomes or {}, seconds=seconds,
             commit=self.toy.commit,
         )  # fmt: skip
-        return write_evidence(queue.evidence, statement)
+        return write_evidence(folder or queue.evidence, statement)
 
 
 COMPILED, RAN = "compile-rocm7.1-1", "gfx942-mi300-rocm7.1-1"
@@ -189,27 +192,15 @@ class Home:
     def record(self, job: str, name: str = "area", **how: object) -> tuple[str, Json]:
         """Return a record that a runner of a job would have sent, and its path there."""
         target = "" if job.startswith("compile") else self.job(job).target
-        path, text = self._elsewhere(name, {"target": target, **how})
-        document: Json = json.loads(text)
+        given = {"target": target, "folder": self.ranged.folder / ".contribbot/aside", **how}
+        path = self.ranged.record(name, **given)  # type: ignore[arg-type]  # as it takes them
+        document: Json = json.loads(path.read_bytes())
         details(document).update(
             run={"run_id": self.run.id, "attempt": self.run.attempt, "job": job,
                  "repository": REPOSITORY, "commit": self.run.head_sha},
             container={"image": self.job(job).image, "flags": list(self.job(job).flags)},
         )  # fmt: skip
         return f"{name}/{path.name}", document
-
-    def _elsewhere(self, name: str, how: Mapping[str, object]) -> tuple[Path, bytes]:
-        """Make a record, and leave those that the queue has as they are."""
-        own, aside = self.ranged.folder / "evidence", self.ranged.folder / ".contribbot" / "aside"
-        aside.parent.mkdir(exist_ok=True)
-        if own.exists():
-            own.rename(aside)
-        path = self.ranged.record(name, **how)  # type: ignore[arg-type]  # as it takes them
-        text = path.read_bytes()
-        shutil.rmtree(own)
-        if aside.exists():
-            aside.rename(own)
-        return path, text
 
     def files(self, job: str, **how: object) -> dict[str, bytes]:
         """Return what a job sends that proved all it was asked."""

@@ -15,7 +15,7 @@ from tests.contribute.gatetoy import Proved, edit, make_table
 from tests.contribute.place import WRITES
 from tests.github.handle import GitHub
 from tests.hiptoy import LONG, QUICK, entry, put_kernel
-from tests.runners.acting import RUNNERS, Act, Acted, put_under_act, requirements
+from tests.runners.acting import RUNNERS, Act, put_under_act, requirements
 from tests.runners.conftest import unpacked
 from tests.toy import CHECKS, FAIL_TO_PASS, PASS_TO_PASS, Toy, git
 
@@ -64,26 +64,24 @@ def act(installed: Toy, tmp_path: Path) -> Act:
     return put_under_act(installed, tmp_path / "act")
 
 
-def planned(act: Act) -> list[str]:
-    plan = unpacked((act.artifacts / "contribbot-plan.zip").read_bytes())["plan.json"]
-    return [job.id for job in Plan.model_validate_json(plan).jobs]
+def plan(act: Act, given: str) -> tuple[int, list[str]]:
+    """Run the job that plans with an input; return act's exit status and the planned jobs."""
+    code, said = act("workflow_dispatch", "verify.yml", "--job", "plan", "--input", given)
+    artifacts = [*act.artifacts.iterdir()]
+    assert [each.name for each in artifacts] == ["contribbot-plan.zip"] * (code == 0), said
+    jobs: list[str] = []
+    for artifact in artifacts:
+        made = Plan.model_validate_json(unpacked(artifact.read_bytes())["plan.json"])
+        jobs += [job.id for job in made.jobs]
+        artifact.unlink()
+    return code, jobs
 
 
 def test_a_selection_reaches_the_plan_and_no_shell(act: Act) -> None:
-    ran = act("workflow_dispatch", "verify.yml", "--job", "plan", "--input", "patches=scale")
-    assert ran.code == 0, ran.said
-    assert planned(act) == [COMPILE]
-
-    (act.artifacts / "contribbot-plan.zip").unlink()
-    ran = act("workflow_dispatch", "verify.yml", "--job", "plan", "--input", "targets= radeon ")
-    assert ran.code == 0, ran.said
-    assert planned(act) == [OTHER]
-
-    (act.artifacts / "contribbot-plan.zip").unlink()
+    assert plan(act, "patches=scale") == (0, [COMPILE])
+    assert plan(act, "targets= radeon ") == (0, [OTHER])
     bad = '$(touch "$ARTIFACTS/gone") ;touch${IFS}$ARTIFACTS/gone; --all'
-    ran = act("workflow_dispatch", "verify.yml", "--job", "plan", "--input", f"patches={bad}")
-    assert ran.code == 1
-    assert list(act.artifacts.iterdir()) == []
+    assert plan(act, f"patches={bad}") == (1, [])
 
 
 def test_the_night_tells_in_one_issue(act: Act, installed: Toy, github: GitHub) -> None:
@@ -98,9 +96,9 @@ def test_the_night_tells_in_one_issue(act: Act, installed: Toy, github: GitHub) 
 
     for _ in range(2):
         (act.artifacts / "contribbot-rebase.zip").unlink(missing_ok=True)
-        ran = act("schedule", "rebase.yml", "--secret", f"GITHUB_TOKEN={token}",
-                  GITHUB_API_URL=github.base)  # fmt: skip
-        assert ran.code == 0, ran.said
+        code, said = act("schedule", "rebase.yml", "--secret", f"GITHUB_TOKEN={token}",
+                         GITHUB_API_URL=github.base)  # fmt: skip
+        assert code == 0, said
 
     (issue,) = queue.issues.values()
     assert (issue.title, issue.user.login) == (TITLE, bot.login)
@@ -115,11 +113,11 @@ def test_the_night_tells_in_one_issue(act: Act, installed: Toy, github: GitHub) 
 
 @pytest.mark.usefixtures("clang")
 def test_jobs_of_a_run_leave_records(act: Act) -> None:
-    ran = act("workflow_dispatch", "verify.yml", "--job", "gpu", "--var", "CONTRIBBOT_ATTEST=no",
-              timeout=900)  # fmt: skip
+    _, said = act("workflow_dispatch", "verify.yml", "--job", "gpu",
+                  "--var", "CONTRIBBOT_ATTEST=no", timeout=900)  # fmt: skip
     assert {each.stem for each in act.artifacts.iterdir()} == {
         "contribbot-plan", *(f"contribbot-{job}" for job in (COMPILE, GPU, OTHER)),
-    }, ran.said  # fmt: skip
+    }, said  # fmt: skip
     commit = git(act.queue, "rev-parse", "HEAD").decode().strip()
     for job, patch in ((COMPILE, "scale"), (GPU, "area")):
         files = unpacked((act.artifacts / f"contribbot-{job}.zip").read_bytes())
@@ -138,7 +136,7 @@ class Desk:
     def __init__(self, person: Person, act: Act, token: str) -> None:
         self.person, self.act, self.token = person, act, token
 
-    def __call__(self, patches: str) -> Acted:
+    def __call__(self, patches: str) -> tuple[int, str]:
         base = self.person.table.github.base
         return self.act(
             "workflow_dispatch", "open-pr.yml", "--input", f"patches={patches}",
@@ -176,14 +174,14 @@ def desk(proved: Proved, github: GitHub, tmp_path: Path) -> Desk:
 
 
 def test_a_branch_and_a_page_and_a_journal(desk: Desk) -> None:
-    ran = desk("area")
+    code, said = desk("area")
 
-    assert ran.code == 0, ran.said
+    assert code == 0, said
     assert desk.person.fork.git.ref("refs/heads/contribbot/area") is not None
     assert desk.person.table.upstream.pulls() == []
-    assert re.search(r"http\S+/example/toy/compare/main\.\.\.ada:contribbot/area", ran.said)
+    assert re.search(r"http\S+/example/toy/compare/main\.\.\.ada:contribbot/area", said)
     # No name of the token, and none of the queue's own.
-    assert desk.token not in ran.said
+    assert desk.token not in said
     assert all("/repos/ada/toy/" in each or each == "POST /graphql" for each in desk.writes())
     # What was pushed is noted where a person finds it.
     kept = desk.kept()
