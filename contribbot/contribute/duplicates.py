@@ -257,7 +257,7 @@ def with_end(github: GitHub, known: Candidate) -> Candidate:
     pull, landing = ending_of(github, known.reference)
     if landing is not None and landing.upstream:
         return known.model_copy(update={"state": "merged"})
-    every = (*pull.comment_page.nodes, *pull.review_page.nodes)
+    every = (*pull.pages.comments.nodes, *pull.pages.reviews.nodes)
     notes = [note for note in every if note.maintainer and note.body]
     last = max(notes, key=lambda note: note.created_at, default=None)
     said = f"{last.author or 'ghost'}: {line_of(last.body, _TITLE)}" if last else ""

@@ -444,10 +444,10 @@ _RemarkKind = Literal["comment", "review", "thread"]
 
 
 def _notes(pull: PullState) -> Iterator[tuple[_RemarkKind, Note, ReviewThread | None]]:
-    yield from (("comment", comment, None) for comment in pull.comment_page.nodes)
+    yield from (("comment", comment, None) for comment in pull.pages.comments.nodes)
     for thread in pull.threads:
         yield from (("thread", comment, thread) for comment in thread.comments)
-    for review in pull.review_page.nodes:
+    for review in pull.pages.reviews.nodes:
         if review.body.strip() or review.verdict not in _NO_VERDICT:
             yield "review", review, None
 

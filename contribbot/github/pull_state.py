@@ -110,9 +110,7 @@ fragment said on Comment {
 class _Part(BaseModel):
     """A part of GraphQL's answer; fields of unexpected types fail to validate."""
 
-    model_config = ConfigDict(
-        strict=True, frozen=True, alias_generator=to_camel, validate_by_name=True
-    )
+    model_config = ConfigDict(strict=True, frozen=True, alias_generator=to_camel)
 
 
 def _at(first: str, *path: str | int, default: object = ...) -> Any:
@@ -191,7 +189,8 @@ class _Suite(_Part):
         if quiet or self.runs or not self.app:
             return None
         held = actions and word == "action_required"
-        return HeadJob(name=f"{self.app} (suite)", word="awaiting_approval" if held else word)
+        state = "awaiting_approval" if held else word
+        return HeadJob.model_validate({"name": f"{self.app} (suite)", "state": state})
 
 
 class _Opinion(_Part):
@@ -207,50 +206,44 @@ class _Page(_Part, Generic[T]):
     last: str | None = _at("pageInfo", "endCursor", default=None)
 
 
+class _Pages(_Part):
+    """The lists of a pull request that may have more pages, by the variables of the query."""
+
+    jobs: _Page[HeadJob] = _at("statusCheckRollup", "contexts", default=_Page())
+    threads: _Page[ReviewThread] = _at("reviewThreads", default=_Page())
+    comments: _Page[Note] = _Page()
+    reviews: _Page[Note] = _Page()
+
+
 class PullState(_Part):
     """The state of a pull request on GitHub; `state` is open, closed or merged."""
 
-    number: int = _at("pullRequest", "number")
-    state: Word = _at("pullRequest", "state")
-    url: str = _at("pullRequest", "url")
-    title: str = _at("pullRequest", "title")
-    draft: bool = _at("pullRequest", "isDraft")
-    author: str = _at("pullRequest", "author", "login", default="")
-    base: str = _at("pullRequest", "baseRefName")
-    head: str = _at("pullRequest", "headRefOid")
+    number: int
+    state: Word
+    url: str
+    title: str
+    draft: bool = _at("isDraft")
+    author: str = _at("author", "login", default="")
+    base: str = _at("baseRefName")
+    head: str = _at("headRefOid")
     #: The number of the base's commits that the branch lacks; None: not asked for.
-    behind: int | None = _at("pullRequest", "baseRef", "compare", "behindBy", default=None)
+    behind: int | None = _at("baseRef", "compare", "behindBy", default=None)
     #: Whether the branch merges: `mergeable`, `conflicting`, or `unknown` for now.
-    mergeable: Word = _at("pullRequest", "mergeable")
+    mergeable: Word
     #: GitHub's MergeStateStatus, such as `clean` or `blocked`.
-    merge_state: Word = _at("pullRequest", "mergeStateStatus")
-    queued: bool = _at("pullRequest", "isInMergeQueue", default=False)
-    merge_commit: str = _at("pullRequest", "mergeCommit", "oid", default="")
+    merge_state: Word = _at("mergeStateStatus")
+    queued: bool = _at("isInMergeQueue", default=False)
+    merge_commit: str = _at("mergeCommit", "oid", default="")
     archived: bool = _at("isArchived")
     default_branch: str = _at("defaultBranchRef", "name")
     #: GitHub's decision, which exists only with a rule for reviews; the maintainers' opinions.
-    ruling: str | None = _at("pullRequest", "reviewDecision", default=None)
-    opinions: list[_Opinion] = _at("pullRequest", "latestOpinionatedReviews", "nodes", default=())
-    suites: list[_Suite] = _at(
-        "pullRequest", "commits", "nodes", 0, "commit", "checkSuites", "nodes", default=()
-    )
-    events: list[TimelineEvent] = _at("pullRequest", "timelineItems", "nodes", default=())
-    job_page: _Page[HeadJob] = _at("pullRequest", "statusCheckRollup", "contexts", default=_Page())
-    thread_page: _Page[ReviewThread] = _at("pullRequest", "reviewThreads", default=_Page())
-    comment_page: _Page[Note] = _at("pullRequest", "comments", default=_Page())
-    review_page: _Page[Note] = _at("pullRequest", "reviews", default=_Page())
+    ruling: str | None = _at("reviewDecision", default=None)
+    opinions: list[_Opinion] = _at("latestOpinionatedReviews", "nodes", default=())
+    suites: list[_Suite] = _at("commits", "nodes", 0, "commit", "checkSuites", "nodes", default=())
+    events: list[TimelineEvent] = _at("timelineItems", "nodes", default=())
+    pages: _Pages
     #: GitHub's words on the parts of the answer that it left out; empty: nothing is left out.
     unread: str = ""
-
-    @property
-    def pages(self) -> dict[str, _Page[Any]]:
-        """The lists that may have more pages, by the variables of the query."""
-        return {
-            "jobs": self.job_page,
-            "threads": self.thread_page,
-            "comments": self.comment_page,
-            "reviews": self.review_page,
-        }
 
     @property
     def decision(self) -> Literal["approved", "changes requested", "none"]:
@@ -284,12 +277,12 @@ class PullState(_Part):
     @property
     def threads(self) -> list[ReviewThread]:
         """The threads of comments on lines of the diff."""
-        return [thread for thread in self.thread_page.nodes if thread.comments]
+        return [thread for thread in self.pages.threads.nodes if thread.comments]
 
     @property
     def jobs(self) -> list[HeadJob]:
         """The last attempt of each CI job, and the suites that wait or could not start."""
-        jobs = sorted(self.job_page.nodes, key=lambda job: job.started_at or "")
+        jobs = sorted(self.pages.jobs.nodes, key=lambda job: job.started_at or "")
         last = {(job.name, job.workflow, job.event): job for job in jobs}
         return [*last.values(), *filter(None, (suite.job for suite in self.suites))]
 
@@ -302,13 +295,13 @@ def read_pull_state(github: GitHub, repository: str, number: int, *, branch: str
     try:
         state = last = _answer(github, asked)
         for _ in range(_PAGES - 1):
-            if not any(page.more for page in last.pages.values()):
+            if not any(page.more for _, page in last.pages):
                 break
             # A list that has ended gives empty pages, while other lists go on.
-            asked |= {key: page.last for key, page in last.pages.items() if page.last}
+            asked |= {key: page.last for key, page in last.pages if page.last}
             last = _answer(github, asked)
-            for key, page in last.pages.items():
-                state.pages[key].nodes.extend(page.nodes)
+            for (_, every), (_, page) in zip(state.pages, last.pages, strict=True):
+                every.nodes.extend(page.nodes)
     except (RateLimitError, NotFoundError):
         raise
     except GitHubError as error:
@@ -321,20 +314,23 @@ def _by_rest(github: GitHub, repository: str, number: int, why: GitHubError) -> 
     pull = github.pull(f"{repository}#{number}").complete()
     if pull.state != "open":
         raise why  # only GraphQL tells whether a bot has landed it, or a commit reverted it
-    return PullState(
-        number=number,
-        url=pull.html_url,
-        title=pull.title,
-        state="open",
-        draft=pull.draft,
-        author=getattr(pull.user, "login", ""),
-        base=pull.base.ref,
-        default_branch=pull.base.repo.default_branch,
-        archived=pull.base.repo.archived,
-        head=pull.head.sha,
-        mergeable={True: "mergeable", False: "conflicting"}.get(pull.mergeable, "unknown"),
-        merge_state=pull.mergeable_state or "unknown",
-        unread=f"jobs, reviews, threads and comments: {why.message}",
+    return PullState.model_validate(
+        {
+            "number": number,
+            "state": pull.state,
+            "url": pull.html_url,
+            "title": pull.title,
+            "isDraft": pull.draft,
+            "author": {"login": getattr(pull.user, "login", "")},
+            "baseRefName": pull.base.ref,
+            "headRefOid": pull.head.sha,
+            "mergeable": {True: "mergeable", False: "conflicting"}.get(pull.mergeable, "unknown"),
+            "mergeStateStatus": pull.mergeable_state or "unknown",
+            "isArchived": pull.base.repo.archived,
+            "defaultBranchRef": {"name": pull.base.repo.default_branch},
+            "pages": {},
+            "unread": f"jobs, reviews, threads and comments: {why.message}",
+        }
     )
 
 
@@ -345,17 +341,19 @@ def _answer(github: GitHub, variables: dict[str, JsonValue]) -> PullState:
     answer = github.requester.graphql_query(QUERY, variables)[1]
     data, errors = answer["data"], answer.get("errors")
     repository = data.get("repository") if isinstance(data, dict) else None
-    lacks = not isinstance(repository, dict) or repository.get("pullRequest") is None
-    if lacks and '"NOT_FOUND"' in json.dumps(errors):
+    pull = repository.get("pullRequest") if isinstance(repository, dict) else None
+    if pull is None and '"NOT_FOUND"' in json.dumps(errors):
         place = f"{variables['owner']}/{variables['name']}#{variables['number']}"
         hint = "check the name; what is private or gone looks the same"
         raise NotFoundError(f"there is no pull request {place}", hint=hint)
+    if not isinstance(repository, dict) or not isinstance(pull, dict):
+        raise odd_answer("POST /graphql", "pullRequest")
+    unread = words_of(json.dumps(answer)) if errors else ""
     try:
-        state = PullState.model_validate(repository)
+        return PullState.model_validate({**repository, **pull, "pages": pull, "unread": unread})
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise odd_answer("POST /graphql", where) from None
-    return state.model_copy(update={"unread": words_of(json.dumps(answer))}) if errors else state
 
 
 #: The most characters to read of a commit's message; the most reverts of reverts to follow.

@@ -236,6 +236,16 @@ def test_a_comment_that_was_changed_is_news(post: Post) -> None:
     assert post.followed().new == ()
 
 
+def test_what_a_deleted_account_said_is_told(post: Post) -> None:
+    post.open()
+    post.comment("Why?", post.github.add_user("ghost"))
+    found = post.followed()
+    assert (found.unread, found.error) == ("", "")
+    assert [(news.author, news.text) for news in found.new] == [
+        ("(an account that is gone)", "Why?")
+    ]
+
+
 def test_hostile_text_is_clean_and_bounded(post: Post) -> None:
     post.open()
     root = post.thread(f"{HOSTILE}\n    indented {HOSTILE}\n" + "z" * 200_000)

@@ -94,7 +94,9 @@ def _said(pull: Pull, thing: Comment, anchor: str) -> Json:
     """Return a comment or a review with the field names of GraphQL."""
     return {
         "fullDatabaseId": str(thing.id),
-        "author": {"__typename": "User", "login": thing.user.login},
+        # GitHub gives no author where the account was deleted.
+        "author": None if thing.user.login == "ghost"
+        else {"__typename": "User", "login": thing.user.login},
         "authorAssociation": render.association(pull.base, thing.user), "body": thing.body,
         "createdAt": thing.created_at, "updatedAt": thing.updated_at,
         "url": f"{render.page(pull.issue)}#{anchor}{thing.id}",
