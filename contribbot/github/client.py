@@ -6,11 +6,9 @@ import contextlib
 import json
 import logging
 import re
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -64,9 +62,6 @@ log: Final = logging.getLogger("contribbot.github")
 #: Writes that make a new object each time. All other requests may be repeated: git names its
 #: objects by content, and setting a value a second time changes nothing.
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|dispatches)$")
-#: Writes whose answer may be empty; lists whose rows GitHub wraps in an object.
-_UNREAD: Final = re.compile(r"POST .*/(dispatches|cancel)$")
-_ENVELOPED: Final = re.compile(r"GET (.*/(check-runs|runs|jobs|artifacts)|/search/.*)$")
 #: Fields that commands need and that GitHub never gives as null; the parts of an answer that have
 #: such fields.
 _FIELDS: Final = re.compile(
@@ -74,7 +69,7 @@ _FIELDS: Final = re.compile(
     "|truncated|encoding|created_at"
 )
 _PARTS: Final = re.compile("head|base|object|commit|tree|base_commit|items|check_runs|statuses")
-#: Seconds to connect, between two bytes, and on average for an attempt with a slow answer.
+#: Seconds to connect, and between two bytes.
 _TIMEOUT: Final = 60
 #: Seconds of a pause from which on a person is told of the pause.
 _TOLD: Final = 30.0
@@ -228,11 +223,9 @@ class Requester(github.Requester.Requester):
             hint = "the repository was renamed: correct `repository` in upstreams/NAME.toml, or"
             hint += " the queue's git remote origin"
             raise GitHubError(f"{what}: GitHub says that it has moved", hint=hint)
-        if _circular(url, headers.get("link", "")):
-            raise odd_answer(what, "its next page is none after it")
         rows = "per_page=" in url or "per_page" in (parameters or {})
-        empty = rows and not _ENVELOPED.match(what)
-        if not _UNREAD.match(what) and (misfit := next(_misfits(body, empty=empty), None)):
+        # The answer to a dispatch may be empty.
+        if not path.endswith("/dispatches") and (misfit := _misfit(body, rows=rows)):
             # The answer does not show the object that the write makes: it may exist or not.
             raise _uncertain(what, misfit) if _ONCE.match(what) else odd_answer(what, misfit)
         return status, headers, body
@@ -291,7 +284,7 @@ class Requester(github.Requester.Requester):
             raise RateLimitError(f"GitHub was not asked: {spent}", hint=_LATER)
         began, lost = waits.clock(), waits.lost
         try:
-            return self._timed(send)
+            return send()
         except GitHubError as ours:
             error = ours.with_traceback(None)
             error.__context__ = None
@@ -304,27 +297,6 @@ class Requester(github.Requester.Requester):
         # The pauses are part of the time of a failed request: do not count them twice.
         waits.lost = max(waits.lost, lost + waits.clock() - began)
         raise error
-
-    def _timed(self, send: Callable[[], T]) -> T:
-        """Return the result of `send`, run in a thread; raise TimeoutError after the time limit."""
-        answer: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(send())
-            except BaseException as error:  # noqa: BLE001  raised again in the waiting thread
-                answer.set_exception(error)
-
-        waits = self.waits
-        until = waits.clock() - waits.lost + _TIMEOUT * waits.attempts
-        threading.Thread(target=run, daemon=True).start()
-        while not wait([answer], 0.5).done:
-            check_stopping()
-            # Pauses between attempts do not count here: `Waits` limits the pauses.
-            if waits.clock() - waits.lost > until:
-                self.close()
-                raise TimeoutError
-        return answer.result()
 
     def _failure(self, what: str, cause: Exception | str) -> GitHubError:
         """Return the error for a request without a usable answer; the cause may be in words."""
@@ -368,40 +340,27 @@ def shaped() -> Iterator[None]:
     raise odd_answer("GitHub", why)
 
 
-def _misfits(body: str, *, empty: bool) -> Iterator[str]:
-    """Yield faults of a body as JSON of GitHub's API; `empty`: an empty list is no fault."""
+def _misfit(body: str, *, rows: bool) -> str:
+    """Return a fault of a body as JSON of GitHub's API, or an empty text; `rows`: of a list."""
     try:
         answer: JsonValue = json.loads(body)
     except (ValueError, RecursionError):
-        yield "no JSON"
-        return
-    if not answer and not (empty and answer == []):
-        yield "no object"
-    yield from _null_fields(answer)
+        return "no JSON"
+    none = not answer and not (rows and answer == [])
+    return "no object" if none else next(_null_fields(answer), "")
 
 
 def _null_fields(answer: JsonValue) -> Iterator[str]:
     """Yield faults of an answer: required fields that are null, and parts that are no objects."""
-    if isinstance(answer, list):
-        for row in answer:
-            yield from _null_fields(row)
-    elif not isinstance(answer, dict):
-        yield "no object"
-    else:
-        for key, value in answer.items():
+    for row in answer if isinstance(answer, list) else [answer]:
+        if not isinstance(row, dict):
+            yield "no object"
+            continue
+        for key, value in row.items():
             if value is None and _FIELDS.fullmatch(key):
                 yield f"{key} is null"
             elif isinstance(value, dict | list) and _PARTS.fullmatch(key):
                 yield from (f"{key}: {inside}" for inside in _null_fields(value))
-
-
-def _circular(url: str, links: str) -> bool:
-    """Return whether the link to the next page of a list leads to this or an earlier page."""
-    following = re.search(r'<([^>]*)>; rel="next"', links)
-    if following is None:
-        return False
-    here, there = (re.search(r"[?&]page=(\d+)", each) for each in (url, following[1]))
-    return following[1] == url or bool(there and int(there[1]) <= int(here[1] if here else 1))
 
 
 def _is(fault: object, *kinds: type[BaseException]) -> bool:
