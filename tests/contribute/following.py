@@ -11,15 +11,8 @@ from contribbot.queue.history import IntentEvent, PullRequestEvent
 from tests.contribute import bodytoy
 from tests.contribute.place import Place
 from tests.github.handle import GitHub
-from tests.github.pulling import (
-    add_check_run,
-    add_comment,
-    add_event,
-    add_review,
-    add_review_comment,
-)  # fmt: skip
-from tests.github.server import Logged
 from tests.github.state import Comment, Pull, User, Verdict
+from tests.github.wire import Request
 from tests.toy import FIXED, Toy
 
 #: The rules of the toy upstream, with CI on two targets.
@@ -61,7 +54,7 @@ class Post(Place):
         found = self.look()
         return next(each for each in found.report.contributions if each.patch == name)
 
-    def asked(self) -> tuple[Following, list[Logged]]:
+    def asked(self) -> tuple[Following, list[Request]]:
         before = len(self.github.requests)
         found = self.look()
         return found, list(self.github.requests[before:])
@@ -102,8 +95,7 @@ class Post(Place):
         return f"{self.upstream.full_name}#{self.opened[name].number}"
 
     def run(self, name: str, conclusion: str | None, patch: str = "area") -> None:
-        head = self.opened[patch].head_sha
-        add_check_run(self.github.state, self.upstream, head, name, conclusion)
+        self.github.add_check(self.opened[patch], name, conclusion)
 
     def pass_ci(self, patch: str = "area") -> None:
         for name in ("MI300: kernels", "MI355: kernels", "lint"):
@@ -111,24 +103,24 @@ class Post(Place):
 
     def comment(self, text: str, who: User | None = None, patch: str = "area") -> Comment:
         issue = self.opened[patch].issue
-        return add_comment(self.github.state, issue, who or self.reviewer, text)
+        return self.github.add_comment(issue, who or self.reviewer, text)
 
     def thread(self, text: str = "Why?", line: int = LINE, *, patch: str = "area") -> Comment:
-        state, pull = self.github.state, self.opened[patch]
-        return add_review_comment(state, pull, self.reviewer, text, path=AREA, line=line)
+        pull = self.opened[patch]
+        return self.github.add_review_comment(pull, self.reviewer, text, path=AREA, line=line)
 
     def answer(self, root: Comment, text: str, who: User | None = None) -> Comment:
-        return add_review_comment(self.github.state, self.pull, who or self.me, text, root=root)
+        return self.github.add_review_comment(self.pull, who or self.me, text, root=root)
 
     def review(
         self, verdict: Verdict, body: str = "", *, who: User | None = None, patch: str = "area"
     ) -> None:
         pull = self.opened[patch]
-        add_review(self.github.state, pull, who or self.reviewer, verdict, body=body)
+        self.github.add_review(pull, who or self.reviewer, verdict, body=body)
 
     def event(self, kind: str, *, commit: str | None = None, patch: str = "area") -> None:
         issue = self.opened[patch].issue
-        add_event(self.github.state, issue, self.reviewer, kind, commit=commit)
+        self.github.add_event(issue, self.reviewer, kind, commit=commit)
 
     def states(self, name: str = "area") -> list[str]:
         return [each.state for each in self.events(name) if isinstance(each, PullRequestEvent)]

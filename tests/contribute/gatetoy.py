@@ -19,7 +19,6 @@ from tests.contribute import bodytoy
 from tests.contribute.bodytoy import OWN, TEMPLATE
 from tests.contribute.place import Place
 from tests.github.handle import GitHub
-from tests.github.pulling import add_issue
 from tests.github.state import Pull, User
 from tests.toy import AREA, FIXED, Toy
 
@@ -165,7 +164,7 @@ class Table(Place):
     ) -> Pull:  # fmt: skip
         """Let somebody, by default the other person, open a pull request from their fork."""
         who = user or self.other
-        fork = self.github.state.repository(f"{who.login}/toy")
+        fork = self.github.repository(f"{who.login}/toy")
         fork = fork or self.github.fork(self.upstream, who)
         content: dict[str, bytes | None] = {path: text.encode() for path, text in files.items()}
         self.github.commit(fork, branch, content, f"{title}\n", who=who)
@@ -204,7 +203,7 @@ class Table(Place):
 
 
 def close(pull: Pull) -> None:
-    pull.issue.state, pull.issue.closed_at = "closed", pull.issue.updated_at
+    pull.issue.state, pull.issue.closed_at = "closed", pull.issue.created_at
 
 
 def make_table(toy: Toy, github: GitHub) -> Table:
@@ -214,7 +213,7 @@ def make_table(toy: Toy, github: GitHub) -> Table:
     template = b"## What\n\n## Shown\n\n- [ ] Tests\n- [ ] AI\n- [ ] Lint\n"
     github.commit(upstream, "main", {LIVE: template}, "Add a template\n")
     table = Table(toy, github, upstream, me, other=other)
-    add_issue(github.state, upstream, other, "Areas are sums", None)
+    github.add_issue(upstream, other, "Areas are sums", None)
     (toy.queue.parent / "gitconfig").write_text(
         "[user]\n\tname = Ada Example\n\temail = ada@example.com\n"
     )

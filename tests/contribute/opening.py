@@ -20,9 +20,8 @@ from contribbot.errors import OpeningError
 from contribbot.github.client import GitHub as Client
 from contribbot.queue.load import Queue
 from tests.contribute.place import WRITES, Place
-from tests.github.faults import Fault, Faults
+from tests.github.faults import Fault
 from tests.github.handle import GitHub
-from tests.github.server import Logged
 from tests.github.wire import Request
 from tests.toy import FIXED, Toy, git
 
@@ -62,7 +61,7 @@ class Desk(Place):
         with mock.patch.object(open_pr, "attested_text", self.text):
             return [*open_all(self.queue, names or ("area",), client, options)]
 
-    def writes(self, **asked: bool) -> list[Logged]:
+    def writes(self, **asked: bool) -> list[Request]:
         made = self.requests(lambda: self.open(**asked))
         return [each for each in made if each.method in WRITES]
 
@@ -100,7 +99,7 @@ class Desk(Place):
         """Let somebody push to the branch just before a request; return what they push."""
         theirs: list[str] = []
 
-        def push(_faults: Faults, _request: Request) -> None:
+        def push(_: Request) -> None:
             theirs.append(self.github.commit(self.fork, "contribbot/area", {"x": b"1\n"}))
 
         self.faults.arm(Fault("push", before=push), path=path, method="POST")

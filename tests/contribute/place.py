@@ -16,8 +16,8 @@ from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
 from tests.github.faults import Faults
 from tests.github.handle import GitHub
-from tests.github.server import Logged
 from tests.github.state import Pull, Repository, User
+from tests.github.wire import Request
 from tests.toy import Toy
 
 #: The methods of requests that change something on GitHub.
@@ -34,16 +34,16 @@ class Place:
     github: GitHub
     upstream: Repository
     me: User
-    faults: Faults = field(default_factory=Faults)
     waited: list[float] = field(default_factory=list)
     attempts: int = 3
 
-    def __post_init__(self) -> None:
-        self.github.hooks.append(self.faults)
+    @property
+    def faults(self) -> Faults:
+        return self.github.faults
 
     @property
     def fork(self) -> Repository:
-        known = self.github.state.repositories.values()
+        known = self.github.repositories.values()
         return next(
             each for each in known if each.parent is self.upstream and each.owner is self.me
         )
@@ -80,7 +80,7 @@ class Place:
     def events(self, name: str = "area") -> list[Event]:
         return history.read(self.toy.queue, name)
 
-    def requests(self, act: Callable[[], object]) -> list[Logged]:
+    def requests(self, act: Callable[[], object]) -> list[Request]:
         before = len(self.github.requests)
         act()
         return list(self.github.requests[before:])

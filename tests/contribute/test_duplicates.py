@@ -12,7 +12,6 @@ from contribbot.contribute.duplicates import functions_of, look_file, title_word
 from contribbot.contribute.model import Gate
 from contribbot.queue.toml_edit import set_different
 from tests.contribute.gatetoy import BESIDE, CHANGES, NOW, OTHERWISE, Table, close, edit
-from tests.github.pulling import add_comment
 
 SAME = {path: str(text) for path, text in CHANGES.items()}
 
@@ -53,7 +52,7 @@ def test_a_title_is_told_by_its_long_words(title: str, words: tuple[str, ...]) -
 def test_merged_counts_closed_only_where_it_is_named_and_a_bots_landing_is_merged(
     table: Table,
 ) -> None:
-    table.github.state.rate_limits["search"] = 300  # of many minutes
+    table.github.rate_limits["search"] = 300  # of many minutes
     text, title = BESIDE["src/toy/area.py"], "Multiply otherwise"
     table.github.merge(table.pull("squashed", BESIDE, title=title), "squash")
     table.github.merge(table.pull("landed", OTHERWISE, title="Multiply by a bot"), "bot")
@@ -89,11 +88,11 @@ def test_a_change_that_was_turned_down_is_told_with_a_maintainers_last_word(tabl
     said = table.pull("said", OTHERWISE, title="Nothing alike", body="Mends rectangle.")
     named = table.pull("named", {"docs/x.md": "x\n"}, title="Words")
     # The comment is an event in the issue's timeline.
-    add_comment(table.github.state, named.issue, table.other, "For #1.")
+    table.github.add_comment(named.issue, table.other, "For #1.")
     table.pull("beside", BESIDE, title="Nothing, too", body="Mends rectangle.")
     for user, text in ((carol, "Callers give the sides."), (carol, "No:\x1b[2J callers."),
                        (table.other, "Please?")):  # fmt: skip
-        add_comment(table.github.state, said.issue, user, text)
+        table.github.add_comment(said.issue, user, text)
     for pull in table.upstream.pulls():
         close(pull)
     # Pull requests that were turned down count at any age.
@@ -114,7 +113,7 @@ def test_a_change_that_was_turned_down_is_told_with_a_maintainers_last_word(tabl
 def test_a_patch_for_an_issue_begins_with_what_was_tried_for_it(table: Table) -> None:
     table.upstream.members["bob"] = "write"
     tried = table.pull("tried", OTHERWISE, title="Areas", body="Fixes #1")
-    add_comment(table.github.state, tried.issue, table.other, "The callers are wrong.")
+    table.github.add_comment(tried.issue, table.other, "The callers are wrong.")
     close(tried)
     done = table.program("new", "again", "--title", "[Bugfix] Again", "--issue", "1")
     assert (done.code, done.err) == (0, "")
@@ -216,7 +215,7 @@ def test_a_reason_is_added_to_any_layout(toml: str) -> None:
 
 
 def test_a_look_is_remembered_for_an_hour_and_for_the_same_question(table: Table) -> None:
-    table.github.state.rate_limits["search"] = 300  # of many minutes
+    table.github.rate_limits["search"] = 300  # of many minutes
     table.pull("beside", BESIDE, title="Multiply")
     first = table.gate()
     # The search may have names from a private repository.
@@ -234,7 +233,7 @@ def test_a_look_is_remembered_for_an_hour_and_for_the_same_question(table: Table
     assert len(table.gate().candidates) == 2
     # A search that fails is not kept.
     look_file(table.queue, "area").unlink()
-    table.github.state.rate_limits["search"] = 0
+    table.github.rate_limits["search"] = 0
     assert table.row("duplicates").state == "not known"
     assert not look_file(table.queue, "area").exists()
 

@@ -8,12 +8,6 @@ import pytest
 
 from tests.contribute.flow import TITLE, Person, make_person
 from tests.github.handle import GitHub
-from tests.github.pulling import (
-    add_check_run,
-    add_comment,
-    add_review,
-    add_review_comment,
-)
 from tests.github.state import Pull
 from tests.toy import AREA, FIXED
 
@@ -77,21 +71,19 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person) -> None:
 def answer_reviewer(person: Person, pull: Pull) -> None:
     """Let a reviewer comment; check that `follow` shows each remark once, and answer."""
     table = person.table
-    state, upstream = table.github.state, table.upstream
-    add_check_run(state, upstream, pull.head_sha, "mi300: kernels", "success")
-    add_review_comment(
-        state, pull, table.other, "Why the name?", path="src/toy/area.py", line=LINE
-    )  # fmt: skip
-    add_comment(state, pull.issue, table.other, "Thanks!")
-    upstream.members[table.other.login] = "write"  # who may not write decides nothing
-    add_review(state, pull, table.other, "CHANGES_REQUESTED", body="Shorter, please.")
+    github, other = table.github, table.other
+    github.add_check(pull, "mi300: kernels", "success")
+    github.add_review_comment(pull, other, "Why the name?", path="src/toy/area.py", line=LINE)
+    github.add_comment(pull.issue, other, "Thanks!")
+    table.upstream.members[other.login] = "write"  # who may not write decides nothing
+    github.add_review(pull, other, "CHANGES_REQUESTED", body="Shorter, please.")
     told = person("follow").out
     assert f"bob src/toy/area.py:{LINE}: Why the name?" in told
     assert "gfx942 passed (1 job)" in told
     assert "changes requested by bob; threads: 1 open" in told
     assert "new: " not in person("follow").out
     (root,) = pull.review_comments
-    add_review_comment(state, pull, table.me, "It goes.\n", root=root)
+    github.add_review_comment(pull, table.me, "It goes.\n", root=root)
     assert "threads: 0 open, 1 answered" in person("follow").out
 
 

@@ -23,12 +23,10 @@ from tests.github.faults import (
     TRUNCATED,
     UNAUTHORIZED,
     Fault,
-    Faults,
     primary_limit,
     secondary_limit,
 )  # fmt: skip
 from tests.github.handle import GitHub
-from tests.github.pulling import add_status, set_labels
 from tests.github.state import CheckSuite, Kind
 from tests.github.wire import Answer, Request
 from tests.toy import Toy
@@ -92,11 +90,10 @@ def test_ci_is_what_jobs_and_statuses_of_the_head_say_now(post: Post) -> None:
     row = post.followed().ci[0]
     assert (row.state, row.failed) == ("failed", ("MI300: late (failure)",))
     post.github.commit(post.fork, "contribbot/area", {"README": b"more\n"}, "More\n")
-    head, state = post.pull.head_sha, post.github.state
-    add_status(state, post.upstream, head, "pending", context="ci/mi300-a")
-    add_status(state, post.upstream, head, "error", context="ci/mi355-a")
+    post.github.add_check(post.pull, "ci/mi300-a", "pending", is_status=True)
+    post.github.add_check(post.pull, "ci/mi355-a", "error", is_status=True)
     assert ci(post) == ["running", "failed"]
-    add_status(state, post.upstream, head, "success", context="ci/mi300-a")
+    post.github.add_check(post.pull, "ci/mi300-a", "success", is_status=True)
     assert ci(post) == ["passed", "failed"]
 
 
@@ -141,13 +138,13 @@ def test_a_suite_without_jobs_says_that_they_wait_or_cannot_start(
 
 
 def test_mergeability_that_github_works_out_is_asked_again(post: Post) -> None:
-    post.github.state.mergeable_at_once = False
+    post.github.mergeable_at_once = False
     pull = post.open()
     post.pass_ci()
     assert post.followed().mergeable == "not known"
     assert post.followed().mergeable == "yes"
     # A label is no remark.
-    set_labels(post.github.state, pull.issue, post.reviewer, ["rocm"])
+    post.github.set_labels(pull.issue, post.reviewer, ["rocm"])
     assert post.followed().new == ()
 
 
@@ -224,12 +221,12 @@ def test_what_others_say_is_new_once_and_what_the_author_says_never(post: Post) 
 
 
 def test_a_comment_that_was_changed_is_news(post: Post) -> None:
-    pull = post.open()
+    post.open()
     comment = post.comment("Nice.")
     assert [news.text for news in post.followed().new] == ["Nice."]
-    with post.github.state.lock:
+    with post.github.lock:
         comment.body = "Not nice."
-        comment.updated_at = pull.issue.updated_at = post.github.state.clock.now()
+        comment.updated_at = post.github.clock.now()
     (changed,) = post.followed().new
     assert (changed.text, changed.changed) == ("Not nice.", True)
     assert changed.at == datetime.fromisoformat(comment.updated_at)
@@ -249,7 +246,7 @@ def test_what_a_deleted_account_said_is_told(post: Post) -> None:
 def test_hostile_text_is_clean_and_bounded(post: Post) -> None:
     post.open()
     root = post.thread(f"{HOSTILE}\n    indented {HOSTILE}\n" + "z" * 200_000)
-    with post.github.state.lock:
+    with post.github.lock:
         root.path = f"src/{HOSTILE}.py"
     post.review("CHANGES_REQUESTED", "\n".join([HOSTILE] * 5000))
     report = post.look().report
@@ -351,7 +348,7 @@ def test_the_next_step_is_true(post: Post, acts: str, step: str) -> None:
     assert [f"{each.who}: {each.what}" for each in post.followed().next] == [step]
 
 
-def forbid(_faults: Faults, answer: Answer) -> Answer:
+def forbid(answer: Answer) -> Answer:
     said = json.loads(answer.body()) | {"errors": [{"message": "No access to reviews"}]}
     return replace(answer, raw=json.dumps(said).encode())
 
@@ -426,7 +423,7 @@ def test_a_token_that_one_upstream_refuses_may_do_for_another(toy: Toy, github: 
     github.commit(fork, "contribbot/high", {AREA: b"area = 1\n"}, "Fix high\n")
     post.open("high")
 
-    def refuse(_faults: Faults, request: Request) -> Answer | None:
+    def refuse(request: Request) -> Answer | None:
         asked = json.loads(request.body)["variables"]["owner"]
         return Answer(401, {"message": "Bad credentials"}) if asked == "example" else None
 
@@ -501,7 +498,6 @@ def test_a_change_of_state_goes_into_the_journal_once(post: Post) -> None:
     pull = post.open(draft=True)
     post.look()
     pull.draft = False
-    pull.issue.updated_at = post.github.state.clock.now()
     assert post.followed().change == "draft"
     assert post.followed().change == ""
     post.event("closed")

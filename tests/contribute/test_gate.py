@@ -24,9 +24,7 @@ from tests.contribute.gatetoy import (
     put_patch,
     verify,
 )
-from tests.github.faults import ODD, PARTLY, UNFINISHED, WIRE_FAULTS, Fault, moved
-from tests.github.pulling import add_issue
-from tests.github.wire import Answer
+from tests.github.faults import ODD, PARTLY, UNFINISHED, WIRE_FAULTS, Fault, moved, says
 from tests.test_cli import imported
 from tests.tools import kinds
 from tests.toy import FIXED
@@ -100,13 +98,12 @@ def close_issue(table: Table) -> None:
 
 def move_issue(table: Table) -> None:
     there = table.github.add_repository("another/toy")
-    add_issue(table.github.state, there, table.other, "Areas are sums", None)
+    table.github.add_issue(there, table.other, "Areas are sums", None)
     table.faults.arm(moved("example/toy/issues", "another/toy/issues"), path="^/repos/ex", times=0)
 
 
 def delete_issue(table: Table) -> None:
-    gone = Answer(410, {"message": "This issue was deleted"})
-    fault = Fault("410", before=lambda _faults, _request: gone)
+    fault = says(410, {"message": "This issue was deleted"})
     table.faults.arm(fault, path="issues/1$", times=0)
 
 
@@ -359,7 +356,7 @@ SILENCE = dict.fromkeys(
     "fault", kinds(SILENCE, lambda fault: fault.name in {"404", "null", "partly"}, str)
 )
 def test_a_row_that_github_does_not_answer_never_passes(table: Table, fault: Fault) -> None:
-    table.github.state.rate_limits.update(core=100_000, search=100_000)
+    table.github.rate_limits.update(core=100_000, search=100_000)
     theirs = table.pull("theirs", {"docs/x.md": "x\n"}, title="Another way")
     expires(table, f'{{ pull_request = "example/toy#{theirs.number}" }}')
     table.publish()

@@ -6,7 +6,8 @@ from contribbot.errors import GitHubError
 from contribbot.github.pull_state import Landing, LandingFate, judge_landing, read_pull_state
 from tests.contribute.following import AREA, Post, make_post
 from tests.github.faults import NOT_FOUND
-from tests.github.handle import GitHub, How
+from tests.github.handle import GitHub
+from tests.github.state import How
 from tests.toy import AREA as BROKEN
 from tests.toy import FIXED, Toy
 

@@ -13,7 +13,7 @@ from contribbot.errors import ContribbotError
 from tests.contribute.opening import make_desk
 from tests.github.faults import KILL_AFTER, KILL_BEFORE, ODD, WIRE_FAULTS, Fault, each
 from tests.github.handle import GitHub
-from tests.github.server import Logged
+from tests.github.wire import Request
 from tests.tools import kinds
 from tests.toy import FIXED, Toy
 
@@ -49,7 +49,7 @@ class Trials:
         self.desk.toy.put_patch(patch=self.desk.toy.format_patch({"src/toy/area.py": text}))
         self.desk.body = f"Body {self._versions}.\n"
 
-    def made(self) -> list[Logged]:
+    def made(self) -> list[Request]:
         return self.desk.requests(lambda: self.desk.open(ready=True))
 
     def strike(self, fault: Fault, number: int = 1, path: str = "") -> None:
@@ -97,7 +97,7 @@ def trials(toy: Toy, github: GitHub) -> Trials:
     return Trials(toy, github)
 
 
-def writes(made: Sequence[Logged]) -> list[int]:
+def writes(made: Sequence[Request]) -> list[int]:
     """Return the numbers of the requests that change something."""
     return [
         number
@@ -119,7 +119,7 @@ def test_forking_is_resumed_after_a_fault(trials: Trials, fault: Fault) -> None:
     trials.fresh(fork=False)
     trials.strike(fault, path="/forks$")
     trials.resume()
-    forks = [row for row in trials.desk.github.state.repositories.values() if row.parent]
+    forks = [row for row in trials.desk.github.repositories.values() if row.parent]
     assert len(forks) == 2
 
 

@@ -136,7 +136,7 @@ def test_one_that_goes_elsewhere_alone_is_not_noted(desk: Desk) -> None:
 
 
 def rename(desk: Desk, repository: Kept) -> None:
-    known, owner = desk.github.state.repositories, repository.owner.login
+    known, owner = desk.github.repositories, repository.owner.login
     known[f"{owner}/new"] = known.pop(f"{owner}/toy")
     repository.name = "new"
     desk.faults.arm(
@@ -253,7 +253,7 @@ def test_a_missing_fork_is_made_and_waited_for(
     toy: Toy, github: GitHub, polls: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = make_desk(toy, github, fork=False)
-    github.state.forks_ready_after = polls
+    github.forks_ready_after = polls
     if polls == 10_000:
         with pytest.raises(GitHubError, match="still making the fork"):
             desk.open()
@@ -451,7 +451,7 @@ def test_a_merge_of_main_by_a_maintainer_is_stepped_over(desk: Desk) -> None:
 
 def test_a_renamed_account_keeps_its_pull_request(desk: Desk) -> None:
     desk.open()
-    state = desk.github.state
+    state = desk.github
     with state.lock:
         state.users["lovelace"] = state.users.pop("ada")
         state.repositories["lovelace/toy"] = state.repositories.pop("ada/toy")
@@ -481,7 +481,7 @@ def test_lines_that_a_bot_added_below_the_text_stay(desk: Desk) -> None:
 def test_a_closed_pull_request_is_said_with_the_next_step(desk: Desk) -> None:
     desk.open()
     (pull,) = desk.pulls()
-    pull.issue.state, pull.issue.closed_at = "closed", desk.github.state.clock.now()
+    pull.issue.state, pull.issue.closed_at = "closed", desk.github.clock.now()
     desk.change(BETTER)
     before = desk.branch()
     assert "reopen it" in desk.refused(r"example/toy#1").hint

@@ -17,7 +17,8 @@ from contribbot.verify.pipeline import Options
 from tests.conftest import Program
 from tests.contribute.following import AREA, Post, make_github
 from tests.github.faults import SERVER_ERROR
-from tests.github.handle import GitHub, How
+from tests.github.handle import GitHub
+from tests.github.state import How
 from tests.life.conftest import history, releases
 from tests.toy import AREA as BROKEN
 from tests.toy import FIXED, Toy, git, record, snapshot

@@ -48,7 +48,7 @@ def test_it_keeps_its_author_and_nothing_is_sent(post: Post) -> None:
 
 
 def answering(body: bytes) -> Fault:
-    return Fault("another text", after=lambda _faults, _answer: Answer(raw=body))
+    return Fault("another text", after=lambda _: Answer(raw=body))
 
 
 def test_one_with_a_binary_file_is_taken_whole(post: Post) -> None:

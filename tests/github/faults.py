@@ -1,10 +1,8 @@
 """Faults on the way to GitHub and back, made to happen at a chosen request.
 
-    faults = Faults()
-    server.hooks.append(faults)
-    faults.arm(RESET_AFTER, number=3)    # the third request from now on
+    github.faults.arm(RESET_AFTER, number=3)    # the third request from now on
     ...
-    assert faults.struck                 # else the test showed nothing
+    assert github.faults.struck                 # else the test showed nothing
 
 A fault that answers instead of the handler leaves everything as it was; one that strikes after
 it loses the answer, and the change is there.
@@ -19,20 +17,19 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlencode
 
 from _pytest.mark import ParameterSet
 from pydantic import JsonValue
 
-from tests.github.server import Hook
 from tests.github.wire import Answer, HangUpError, Request
 from tests.tools import kinds
 
-Before = Callable[["Faults", Request], Answer | None]
-After = Callable[["Faults", Answer], Answer]
+T = TypeVar("T")
+R = TypeVar("R")
 
 _PAGE: Final = b"<!DOCTYPE html><html><head><title>Unicorn! &middot; GitHub</title></head></html>"
 #: Seconds for a test's client to start, before a fault kills the client.
@@ -44,9 +41,12 @@ class Fault:
     """A fault before the handler runs or after it; `passing`: another attempt may succeed."""
 
     name: str
-    before: Before | None = None
-    after: After | None = None
+    #: Returns an answer instead of the handler's; None: the handler runs.
+    before: Callable[[Request], Answer | None] | None = None
+    after: Callable[[Answer], Answer] | None = None
     passing: bool = False
+    #: Whether the client is killed at this point.
+    kills: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -58,13 +58,12 @@ class Fault:
 
 
 @dataclass
-class Faults(Hook):
-    """The hook that makes armed faults happen; `struck`: those faults, with their requests."""
+class Faults:
+    """Makes armed faults happen; `struck`: those faults, with their requests."""
 
     struck: list[tuple[Fault, str]] = field(default_factory=list)
     #: Functions that return the fault for a request, or None.
     _armed: list[Callable[[Request], Fault | None]] = field(default_factory=list)
-    _pending: dict[int, Fault] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     started: threading.Event = field(default_factory=threading.Event)
     pid: int = 0
@@ -91,42 +90,44 @@ class Faults(Hook):
         self.pid = pid
         self.started.set()
 
-    def before(self, request: Request) -> Answer | None:
+    def run(self, request: Request) -> Answer:
+        """Return the answer to a request, of the handler or of an armed fault."""
         with self._lock:
             # Every armed fault counts the request, also if another fault happens.
             fault = next(filter(None, [meet(request) for meet in self._armed]), None)
-            if fault is None:
-                return None
-            self.struck.append((fault, f"{request.method} {request.path}"))
-            if fault.before is None:
-                self._pending[request.number] = fault
-                return None
-        return fault.before(self, request)
+            if fault is not None:
+                self.struck.append((fault, f"{request.method} {request.path}"))
+        if fault is None:
+            return request.run()
+        answer = self._strike(fault, fault.before, request) if fault.before else None
+        answer = answer or request.run()
+        return self._strike(fault, fault.after, answer) if fault.after else answer
 
-    def after(self, request: Request, answer: Answer) -> Answer:
-        fault = self._pending.pop(request.number, None)
-        return answer if fault is None or fault.after is None else fault.after(self, answer)
-
-
-def _answers(
-    name: str, status: int, message: str, headers: Callable[[], dict[str, str]] = dict
-) -> Fault:
-    """Return a fault: an error of GitHub's instead of the handler's answer."""
-    body = {"message": message, "status": str(status)}
-    return Fault(name, lambda _faults, _request: Answer(status, {**body}, headers()))
+    def _strike(self, fault: Fault, act: Callable[[T], R], what: T) -> R:
+        if fault.kills:
+            assert self.started.wait(_START), "nobody said which process a fault was to kill"
+            os.kill(self.pid, signal.SIGKILL)
+        return act(what)
 
 
-def _hang_up(_faults: Faults, _what: Request | Answer) -> Answer:
+def says(
+    status: int, body: Mapping[str, JsonValue], headers: Callable[[], dict[str, str]] = dict, *,
+    name: str = "", passing: bool = False,
+) -> Fault:  # fmt: skip
+    """Return a fault: an answer of GitHub's instead of the handler's."""
+    name = name or str(status)
+    return Fault(name, lambda _: Answer(status, {**body}, headers()), passing=passing)
+
+
+def _answers(status: int, message: str) -> Fault:
+    return says(status, {"message": message, "status": str(status)})
+
+
+def _hang_up(_: object) -> Answer:
     raise HangUpError
 
 
-def _kill(faults: Faults, _what: Request | Answer) -> Answer:
-    assert faults.started.wait(_START), "nobody said which process a fault was to kill"
-    os.kill(faults.pid, signal.SIGKILL)
-    raise HangUpError
-
-
-def _exists(_faults: Faults, request: Request) -> Answer:
+def _exists(request: Request) -> Answer:
     """Answer that the pull request or the branch exists already."""
     if not request.path.endswith("/pulls"):
         return Answer(422, {"message": "Reference already exists"})
@@ -139,7 +140,7 @@ def _page(status: int) -> Answer:
     return Answer(status, raw=_PAGE, headers={"Content-Type": "text/html; charset=utf-8"})
 
 
-def _truncate(_faults: Faults, answer: Answer) -> Answer:
+def _truncate(answer: Answer) -> Answer:
     answer.cut = len(answer.body()) // 2
     return answer
 
@@ -147,7 +148,7 @@ def _truncate(_faults: Faults, answer: Answer) -> Answer:
 def odd(name: str, spoil: Callable[[JsonValue], JsonValue]) -> Fault:
     """Return a fault: an answer with status 200 whose JSON was changed by `spoil`."""
 
-    def after(_faults: Faults, answer: Answer) -> Answer:
+    def after(answer: Answer) -> Answer:
         is_json = answer.raw is None and answer.body()
         said = json.loads(answer.body()) if is_json else None
         return replace(answer, raw=json.dumps(spoil(said)).encode(), headers={})
@@ -162,7 +163,7 @@ def _each_leaf(said: JsonValue, spoil: Callable[[JsonValue], JsonValue]) -> Json
     return [_each_leaf(row, spoil) for row in said] if isinstance(said, list) else spoil(said)
 
 
-def _unfinished(_faults: Faults, answer: Answer) -> Answer:
+def _unfinished(answer: Answer) -> Answer:
     said = json.loads(answer.body())
     if not isinstance(said, dict) or "incomplete_results" not in said:
         return answer
@@ -170,30 +171,29 @@ def _unfinished(_faults: Faults, answer: Answer) -> Answer:
     return replace(answer, raw=json.dumps(said | left).encode())
 
 
-def _partly(_faults: Faults, answer: Answer) -> Answer:
+def _partly(answer: Answer) -> Answer:
     organisations = "partial-results; organizations=21955855"
     return replace(answer, headers=answer.headers | {"X-GitHub-SSO": organisations})
 
 
 def primary_limit(seconds: int) -> Fault:
     """Return a fault: the primary rate limit, which ends after some seconds."""
-    message = "API rate limit exceeded for user ID 1."
-    return replace(_answers(f"403-limit-{seconds}s", 403, message, lambda: {
+    return says(403, {"message": "API rate limit exceeded for user ID 1."}, lambda: {
         "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(time.time()) + seconds),
-    }), passing=True)  # fmt: skip
+    }, name=f"403-limit-{seconds}s", passing=True)  # fmt: skip
 
 
 def secondary_limit(status: int, seconds: int) -> Fault:
     """Return a fault: a secondary rate limit, which ends after some seconds."""
-    message, after = "You have exceeded a secondary rate limit.", {"Retry-After": str(seconds)}
-    name = f"{status}-secondary-{seconds}s"
-    return replace(_answers(name, status, message, lambda: {**after}), passing=True)
+    message, name = "You have exceeded a secondary rate limit.", f"{status}-secondary-{seconds}s"
+    after = {"Retry-After": str(seconds)}
+    return says(status, {"message": message}, lambda: {**after}, name=name, passing=True)
 
 
 def moved(old: str, new: str) -> Fault:
     """Return a fault: a redirect to the new name of a renamed repository."""
 
-    def before(_faults: Faults, request: Request) -> Answer:
+    def before(request: Request) -> Answer:
         query = f"?{urlencode(request.query)}" if request.query else ""
         target = request.state.base + request.path.replace(f"/repos/{old}", f"/repos/{new}") + query
         return Answer(301, {"message": "Moved Permanently", "url": target}, {"Location": target})
@@ -203,25 +203,24 @@ def moved(old: str, new: str) -> Fault:
 
 RESET_BEFORE: Final = Fault("reset-before", before=_hang_up, passing=True)
 RESET_AFTER: Final = Fault("reset-after", after=_hang_up, passing=True)
-UNAUTHORIZED: Final = _answers("401", 401, "Bad credentials")
-FORBIDDEN: Final = _answers("403", 403, "Resource not accessible by personal access token")
-NOT_FOUND: Final = _answers("404", 404, "Not Found")
-CONFLICT: Final = _answers("409", 409, "Git Repository is empty.")
+UNAUTHORIZED: Final = _answers(401, "Bad credentials")
+FORBIDDEN: Final = _answers(403, "Resource not accessible by personal access token")
+NOT_FOUND: Final = _answers(404, "Not Found")
+CONFLICT: Final = _answers(409, "Git Repository is empty.")
 EXISTS: Final = Fault("422-exists", before=_exists)
-SERVER_ERROR: Final = replace(_answers("500", 500, "Server Error"), passing=True)
-BAD_GATEWAY: Final = Fault("502", before=lambda _faults, _request: _page(502), passing=True)
-BAD_GATEWAY_AFTER: Final = Fault("502-after", after=lambda _f, _answer: _page(502), passing=True)
-UNAVAILABLE: Final = Fault("503", before=lambda _faults, _request: _page(503), passing=True)
+SERVER_ERROR: Final = replace(_answers(500, "Server Error"), passing=True)
+BAD_GATEWAY: Final = Fault("502", before=lambda _: _page(502), passing=True)
+BAD_GATEWAY_AFTER: Final = Fault("502-after", after=lambda _: _page(502), passing=True)
+UNAVAILABLE: Final = Fault("503", before=lambda _: _page(503), passing=True)
 #: PyGithub repeats a request without an answer, and not a request with half an answer.
 TRUNCATED: Final = Fault("truncated", after=_truncate)
-KILL_BEFORE: Final = Fault("kill-before", before=_kill)
-KILL_AFTER: Final = Fault("kill-after", after=_kill)
+KILL_BEFORE: Final = Fault("kill-before", before=_hang_up, kills=True)
+KILL_AFTER: Final = Fault("kill-after", after=_hang_up, kills=True)
 
 #: Faults whose answers have another shape than GitHub's.
-EMPTY: Final = Fault("empty", after=lambda _f, answer: replace(answer, raw=b"", headers={}))
-NO_CONTENT: Final = Fault("204", after=lambda _f, _answer: Answer(204, raw=b""))
 ODD: Final = (
-    EMPTY, NO_CONTENT, TRUNCATED, odd("null", lambda _said: None),
+    Fault("empty", after=lambda answer: replace(answer, raw=b"", headers={})),
+    Fault("204", after=lambda _: Answer(204, raw=b"")), TRUNCATED, odd("null", lambda _said: None),
     odd("kind", lambda said: {} if isinstance(said, list) else []), odd("object", lambda _said: {}),
     odd("nulls", lambda said: _each_leaf(said, lambda _: None)),
     odd("types", lambda said: _each_leaf(said, lambda it: 7 if isinstance(it, str) else "x")),

@@ -165,6 +165,11 @@ class BareRepository:
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
 
+    def tip(self, branch: str) -> str:
+        sha = self.ref(f"refs/heads/{branch}")
+        assert sha is not None, branch
+        return sha
+
     def set_ref(self, name: str, sha: str) -> None:
         self.git("update-ref", name, sha)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from tests.github import pulling, render
+from tests.github import render
 from tests.github.state import PUSHERS, Comment, Event, Job, Json, Pull, State
 
 _EVENTS: Final = {
@@ -99,7 +99,7 @@ def _said(pull: Pull, thing: Comment, anchor: str) -> Json:
         else {"__typename": "User", "login": thing.user.login},
         "authorAssociation": render.association(pull.base, thing.user), "body": thing.body,
         "createdAt": thing.created_at, "updatedAt": thing.updated_at,
-        "url": f"{render.page(pull.issue)}#{anchor}{thing.id}",
+        "url": f"{pull.issue.page}#{anchor}{thing.id}",
     }  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def _thread(pull: Pull, root: Comment) -> Json:
 
 def pull_state(state: State, pull: Pull, after: Json) -> Json:
     """Return the answer to the query of a pull request; `after`: the cursors of its pages."""
-    issue, mergeable = pull.issue, pulling.mergeable(state, pull)
+    issue, mergeable = pull.issue, state.mergeable(pull)
     threads: list[JsonValue] = [_thread(pull, root) for root in pull.review_comments
                                 if root.reply_to is None]  # fmt: skip
     comments: list[JsonValue] = [_said(pull, it, "issuecomment-") for it in issue.comments]
@@ -138,7 +138,7 @@ def pull_state(state: State, pull: Pull, after: Json) -> Json:
     ended = "MERGED" if pull.merged_at else issue.state.upper()
     queue = [event.event for event in issue.events if event.event.endswith("merge_queue")]
     written: Json = {
-        "number": issue.number, "url": render.page(issue), "title": issue.title, "state": ended,
+        "number": issue.number, "url": issue.page, "title": issue.title, "state": ended,
         "isDraft": pull.draft, "baseRefName": pull.base_ref, "headRefOid": pull.head_sha,
         "mergeable": words[mergeable],
         "mergeStateStatus": merge_state(pull, mergeable),
@@ -156,8 +156,7 @@ def pull_state(state: State, pull: Pull, after: Json) -> Json:
     }  # fmt: skip
     where = pull.base
     if after.get("compared"):
-        base = where.git.ref(f"refs/heads/{pull.base_ref}") or pull.base_sha
-        behind = len(where.git.between(pull.head_sha, base))
+        behind = len(where.git.between(pull.head_sha, where.git.tip(pull.base_ref)))
         written["baseRef"] = {"compare": {"behindBy": behind}}
     return {"repository": {"isArchived": where.archived, "pullRequest": written,
                            "defaultBranchRef": {"name": where.default_branch}}}  # fmt: skip

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from tests.github.gitdata import CommitData, FileChange, Person
 from tests.github.state import (
     PUSHERS,
+    WEB,
     Issue,
     Json,
     Pull,
@@ -17,8 +18,6 @@ from tests.github.state import (
     User,
 )
 
-#: The URL of GitHub's pages.
-WEB: Final = "https://github.com"
 _RANKS: Final = {"pull": "read", "push": "write", "admin": "admin"}
 _LEVELS: Final = ("read", "write", "admin")
 
@@ -96,17 +95,11 @@ def file_change(change: FileChange) -> Json:
             **renamed}  # fmt: skip
 
 
-def page(issue: Issue) -> str:
-    """Return the URL of the page of an issue or a pull request."""
-    kind = "pull" if issue.pull else "issues"
-    return f"{WEB}/{issue.repository.full_name}/{kind}/{issue.number}"
-
-
 def _talk(thing: Issue, kind: str, /, **more: JsonValue) -> Json:
     """Return the fields that issues and pull requests share."""
     here = thing.repository.api
     return shown(
-        thing, url=f"{here}/{kind}/{thing.number}", html_url=page(thing),
+        thing, url=f"{here}/{kind}/{thing.number}", html_url=thing.page,
         labels=[{"name": label, "url": f"{here}/labels/{label}"} for label in thing.labels],
         **more,
     )  # fmt: skip
@@ -116,7 +109,7 @@ def issue(thing: Issue) -> Json:
     written = _talk(thing, "issues", comments=len(thing.comments))
     if thing.pull is not None:
         url = f"{thing.repository.api}/pulls/{thing.number}"
-        link: Json = {"url": url, "html_url": page(thing), "merged_at": thing.pull.merged_at}
+        link: Json = {"url": url, "html_url": thing.page, "merged_at": thing.pull.merged_at}
         written |= {"draft": thing.pull.draft, "pull_request": link}
     return written
 
@@ -129,13 +122,13 @@ def pull(thing: Pull, asked_by: User | None) -> Json:
         issue_url=f"{thing.base.api}/issues/{thing.number}",
         merge_commit_sha=thing.merge_commit or thing.test_merge,
     )  # fmt: skip
-    for name, where, owner, ref, sha in (
-        ("head", thing.head, thing.head_owner, thing.head_ref, thing.head_sha),
-        ("base", thing.base, thing.base.owner, thing.base_ref, thing.base_sha),
+    for name, where, ref, sha in (
+        ("head", thing.head, thing.head_ref, thing.head_sha),
+        ("base", thing.base, thing.base_ref, thing.base_sha),
     ):
         written[name] = {
-            "label": f"{owner.login}:{ref}", "ref": ref, "sha": sha, "user": user(owner),
-            "repo": repository(where, asked_by) if where else None,
+            "label": f"{where.owner.login}:{ref}", "ref": ref, "sha": sha,
+            "user": user(where.owner), "repo": repository(where, asked_by),
         }  # fmt: skip
     return written
 

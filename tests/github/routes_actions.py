@@ -8,8 +8,8 @@ from typing import Final, cast
 from ruamel.yaml import YAML
 
 from tests.github import render
-from tests.github.state import Json
-from tests.github.state_actions import Run, actions_of, add_run
+from tests.github.state import WEB, Json
+from tests.github.state_actions import Run, add_run
 from tests.github.wire import REPO, Answer, GitHubFault, Request, Route, not_found
 
 _WORKFLOW: Final = f"{REPO}/actions/workflows/{{workflow_id}}"
@@ -19,7 +19,7 @@ _INPUT: Final = re.compile(r"\$\{\{ *inputs\.(\w+) *\}\}")
 
 def _run(request: Request) -> Run:
     where = request.repository("read" if request.method == "GET" else "write")
-    run = actions_of(where).runs.get(int(request.parameters["run_id"]))
+    run = where.runs.get(int(request.parameters["run_id"]))
     if run is None:
         raise not_found()
     return run
@@ -50,7 +50,7 @@ def dispatch(request: Request) -> Answer | Json:
     run = add_run(request.state, where, name, ref, event="workflow_dispatch",
                   actor=request.who, title=title or document["name"])  # fmt: skip
     run.inputs = given
-    if actions_of(where).silent or not body.get("return_run_details"):
+    if where.silent or not body.get("return_run_details"):
         return Answer(204)
     return {"workflow_run_id": run.id, "run_url": f"{where.api}/actions/runs/{run.id}",
             "html_url": _page(run)}  # fmt: skip
@@ -103,7 +103,7 @@ def list_artifacts(request: Request) -> list[Json]:
 @Route("GET", f"{REPO}/actions/artifacts/{{artifact_id}}/zip")
 def download(request: Request) -> Answer:
     """Redirect to the address of an artifact in the storage."""
-    own, number = actions_of(request.repository()), int(request.parameters["artifact_id"])
+    own, number = request.repository(), int(request.parameters["artifact_id"])
     artifacts = [it for run in own.runs.values() for it in run.artifacts if it.id == number]
     if not artifacts or request.who is None:
         raise not_found()
@@ -114,7 +114,7 @@ def download(request: Request) -> Answer:
 
 
 def _page(run: Run) -> str:
-    return f"{render.WEB}/{run.repository.full_name}/actions/runs/{run.id}"
+    return f"{WEB}/{run.repository.full_name}/actions/runs/{run.id}"
 
 
 def _show_run(run: Run) -> Json:

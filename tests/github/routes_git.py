@@ -6,7 +6,7 @@ import base64
 import re
 from typing import Final, cast
 
-from tests.github import pulling, render
+from tests.github import render
 from tests.github.gitdata import GitRefusedError, Person, git_time
 from tests.github.state import Json, Repository
 from tests.github.wire import REPO, GitHubFault, Request, Route, not_found
@@ -23,7 +23,7 @@ def fork(request: Request) -> Json:
     upstream, body = request.repository(), request.json("name", "default_branch_only")
     assert upstream.owner is not request.who
     branch = upstream.default_branch if body.get("default_branch_only") else "*"
-    made = pulling.fork(request.state, upstream, request.who, branch=branch)
+    made = request.state.fork(upstream, request.who, branch=branch)
     return render.full_repository(made, request.user)
 
 
@@ -37,7 +37,6 @@ def merge_upstream(request: Request) -> Json:
     git.fetch(upstream.git.path, name)
     assert git.is_ancestor(ours, theirs)
     git.set_ref(name, theirs)
-    pulling.settle(request.state, repository)
     return {"merge_type": "fast-forward", "base_branch": f"{upstream.owner.login}:{branch}"}
 
 
@@ -186,7 +185,6 @@ def add_ref(request: Request) -> Json:
         git.set_ref(name, sha)
     except GitRefusedError:  # no name of a ref, or a/b where a is a branch
         raise GitHubFault(422, "Reference update failed") from None
-    pulling.settle(request.state, repository)
     return {"ref": name, "object": {"sha": sha, "type": "commit"}}
 
 
@@ -210,5 +208,4 @@ def move_ref(request: Request) -> Json:
         raise GitHubFault(422, "Object does not exist" if old else "Reference does not exist")
     assert body.get("force")
     git.set_ref(name, sha)
-    pulling.settle(request.state, repository)
     return {"ref": name, "object": {"sha": sha, "type": "commit"}}

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Final, cast
 
-from tests.github import graph, pulling, render
-from tests.github.pulling import add_issue, set_labels
+from tests.github import graph, render
 from tests.github.state import PUSHERS, Issue, Json, Pull
 from tests.github.wire import (
     REPO,
@@ -27,12 +26,9 @@ _TERM: Final = re.compile(r'(?:(?P<key>[a-z-]+):)?(?P<value>"[^"]*"|\S+)')
 
 
 def _issue(request: Request, key: str = "issue_number") -> Issue:
-    """Return the issue in the path, after an update of the open pull requests."""
-    where = request.repository()
-    issue = where.issues.get(int(request.parameters[key]))
+    issue = request.repository().issues.get(int(request.parameters[key]))
     if issue is None:
         raise not_found()
-    pulling.settle(request.state, issue.pull or where)
     return issue
 
 
@@ -53,13 +49,12 @@ def _text(body: Json, key: str) -> str | None:
 @Route("GET", f"{REPO}/pulls", paged=True, query=("state", "head"))
 def list_pulls(request: Request) -> list[Json]:
     where, query = request.repository(), request.query
-    pulling.settle(request.state, where)
     owner, colon, ref = query.get("head", "").partition(":")
     pulls = [
         pull for pull in where.pulls()
         if query.get("state", "open") in {"all", pull.issue.state}
         # GitHub ignores a `head` without an owner.
-        and (not colon or (pull.head_owner.login.lower(), pull.head_ref) == (owner.lower(), ref))
+        and (not colon or (pull.head.owner.login.lower(), pull.head_ref) == (owner.lower(), ref))
     ]  # fmt: skip
     return [render.pull(pull, request.user) for pull in pulls[::-1]]
 
@@ -71,15 +66,31 @@ def open_pull(request: Request) -> Json:
     owner, _, ref = str(body["head"]).partition(":")
     network = request.state.network(base)
     head = next(it for it in network if it.owner.login.lower() == owner.lower())
-    pull = pulling.make_pull(
-        request.state, request.who, (base, str(body["base"])), (head, ref),
-        title=_text(body, "title") or "", text=_text(body, "body"), draft=bool(body.get("draft")),
+    who, onto = request.who, str(body["base"])
+    theirs, ours = head.git.tip(ref), base.git.tip(onto)
+    label = f"{head.owner.login}:{ref}"
+    known = [(it.head, it.head_ref, it.base_ref) for it in base.pulls() if it.issue.state == "open"]
+    for holds, words in (
+        (PUSHERS.isdisjoint({head.permission(who), base.permission(who)}),
+         f"user must have push access to {head.full_name}"),
+        ((head, ref, onto) in known, f"A pull request already exists for {label}."),
+        (base.git.merge_base(ours, theirs) is None,
+         f"The {ref} branch has no history in common with {base.full_name}"),
+        (base.git.is_ancestor(theirs, ours),
+         f"No commits between {base.owner.login}:{onto} and {label}"),
+    ):  # fmt: skip
+        if holds:
+            error: Json = {"resource": "PullRequest", "code": "custom", "message": words}
+            raise GitHubFault(422, "Validation Failed", [error])
+    pull = request.state.pull(
+        base, head, ref, user=who, base_branch=onto, title=_text(body, "title") or "",
+        body=_text(body, "body"), draft=bool(body.get("draft")),
     )  # fmt: skip
     return render.full_pull(pull, request.user, None) | {"mergeable_state": "unknown"}
 
 
 def _full(request: Request, pull: Pull) -> Json:
-    judged = pulling.mergeable(request.state, pull)
+    judged = request.state.mergeable(pull)
     word = graph.merge_state(pull, judged).lower()
     return render.full_pull(pull, request.user, judged) | {"mergeable_state": word}
 
@@ -107,13 +118,11 @@ def _change(request: Request, issue: Issue, body: Json) -> None:
     issue.title = _text(body, "title") or issue.title
     if "body" in body:
         issue.body = _text(body, "body")
-    issue.updated_at = request.state.clock.now()
 
 
 @Route("GET", f"{REPO}/issues", paged=True, query=("state", "creator"))
 def list_issues(request: Request) -> list[Json]:
     where, query = request.repository(), request.query
-    pulling.settle(request.state, where)
     return [render.issue(issue) for issue in [*where.issues.values()][::-1]
             if query.get("state", "open") in {"all", issue.state}
             and query.get("creator") in {None, issue.user.login}]  # fmt: skip
@@ -123,9 +132,9 @@ def list_issues(request: Request) -> list[Json]:
 def create_issue(request: Request) -> Json:
     where, body = request.repository(), request.json("title", "body", "labels")
     title, labels = _text(body, "title") or "", body.get("labels") or []
-    issue = add_issue(request.state, where, request.who, title, _text(body, "body"))
+    issue = request.state.add_issue(where, request.who, title, _text(body, "body"))
     if isinstance(labels, list) and where.permission(request.who) in PUSHERS:
-        set_labels(request.state, issue, request.who, [str(name) for name in labels])
+        request.state.set_labels(issue, request.who, [str(name) for name in labels])
     return render.issue(issue)
 
 
@@ -207,7 +216,6 @@ def search_issues(request: Request) -> list[Json]:
     terms = [(match["key"] or "", match["value"].strip('"')) for match in _TERM.finditer(text)]
     where = request.state.repository(dict(terms)["repo"])
     assert where is not None
-    pulling.settle(request.state, where)
     issues = [issue for issue in where.issues.values() if _fits(issue, terms)]
     issues.sort(key=operator.attrgetter("created_at"), reverse=True)
     request.around["incomplete_results"] = False
@@ -247,7 +255,6 @@ def _pull_state(request: Request, given: Json) -> Json:
     pull = next((pull for pull in pulls if pull.number == given["number"]), None)
     if pull is None:
         raise _refusal("NOT_FOUND", "Could not resolve to a PullRequest.", {"repository": None})
-    pulling.settle(request.state, pull)
     return graph.pull_state(request.state, pull, given)
 
 
@@ -274,5 +281,4 @@ def _update_refs(request: Request, asked: Json) -> Json:
     if where.git.ref(name) != old or where.git.kind(new) != "commit":
         raise _refusal("UNPROCESSABLE", f"{name} does not point to {old}, or is no commit")
     where.git.set_ref(name, new)
-    pulling.settle(request.state, where)
     return {"updateRefs": {"clientMutationId": None}}

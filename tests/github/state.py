@@ -1,27 +1,34 @@
-"""The local GitHub's state besides git: users, repositories, pull requests, talk.
+"""The local GitHub's state besides git: users, repositories, pull requests, talk, and who acts.
 
-Facts about commits are never kept here but read from git. Whoever changes anything holds
-`State.lock`, as handlers and the methods of the fixture's handle do.
+Facts about commits are never kept here but read from git. Handlers hold `State.lock`, and so does
+whoever changes something while a request may run.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import itertools
+import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import JsonValue
 
-from tests.github.gitdata import BareRepository
+from tests.github.gitdata import BareRepository, Person, git_time
+
+if TYPE_CHECKING:
+    from tests.github.state_actions import Run, Storage
 
 Json = dict[str, JsonValue]
 Permission = Literal["read", "write", "admin"]
 Kind = Literal["User", "Bot", "Organization"]
 Verdict = Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED", "PENDING"]
+How = Literal["merge", "squash", "bot"]
+#: The URL of GitHub's pages.
+WEB: Final = "https://github.com"
 PUSHERS: Final[frozenset[Permission]] = frozenset({"write", "admin"})
 
 
@@ -45,10 +52,6 @@ class User:
     kind: Kind = "User"
     tokens: list[Token] = field(default_factory=list)
     used: dict[str, int] = field(default_factory=dict)  # requests by rate limit resource
-
-    @property
-    def noreply(self) -> str:
-        return f"{self.id}+{self.login}@users.noreply.github.com"
 
 
 @dataclass(eq=False)
@@ -109,7 +112,6 @@ class Issue:
     title: str
     body: str | None
     created_at: str
-    updated_at: str
     state: Literal["open", "closed"] = "open"
     closed_at: str | None = None
     labels: list[str] = field(default_factory=list)
@@ -117,26 +119,29 @@ class Issue:
     events: list[Event] = field(default_factory=list)
     pull: Pull | None = None
 
+    @property
+    def page(self) -> str:
+        """The URL of the page of the issue or the pull request."""
+        kind = "pull" if self.pull else "issues"
+        return f"{WEB}/{self.repository.full_name}/{kind}/{self.number}"
+
 
 @dataclass(eq=False)
 class Pull:
     """The fields of a pull request beyond its issue.
 
-    `head_sha` and `base_sha` follow the branches while it is open and stay as they were when it
-    was closed. `merge_commit` is set by a merge alone, never by a bot's landing; `test_merge` is
-    what GitHub makes to see whether it merges. Both are shown as `merge_commit_sha`.
+    `merge_commit` is set by a merge alone, never by a bot's landing; `test_merge` is what GitHub
+    makes to see whether it merges. Both are shown as `merge_commit_sha`.
     """
 
     id: int
     issue: Issue
     base: Repository
     base_ref: str
-    head: Repository | None  # None when the fork was deleted
-    head_owner: User
+    head: Repository
     head_ref: str
-    head_sha: str
-    base_sha: str
     draft: bool
+    ended_at: tuple[str, str] | None = None  # the commits of head and base when it was closed
     merged_at: str | None = None
     merge_commit: str | None = None
     test_merge: str | None = None
@@ -149,6 +154,19 @@ class Pull:
     @property
     def number(self) -> int:
         return self.issue.number
+
+    @property
+    def tips(self) -> tuple[str, str]:
+        """The commits of head and base: of the branches now, or as they were at the end."""
+        return self.ended_at or (self.head.git.tip(self.head_ref), self.base.git.tip(self.base_ref))
+
+    @property
+    def head_sha(self) -> str:
+        return self.tips[0]
+
+    @property
+    def base_sha(self) -> str:
+        return self.tips[1]
 
     @property
     def part(self) -> str:
@@ -179,6 +197,10 @@ class Repository:
     required: list[str] = field(default_factory=list)
     requires_review: bool = False
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    #: The runs of Actions; where artifacts lie; whether a dispatch tells no number, as it did once.
+    runs: dict[int, Run] = field(default_factory=dict)
+    storage: Storage | None = None
+    silent: bool = False
 
     @property
     def full_name(self) -> str:
@@ -213,7 +235,9 @@ class Clock:
 
 
 class State:
-    """The whole state of the local GitHub; a change needs `lock`."""
+    """The whole state of the local GitHub, and what people and machines do there."""
+
+    base: str  # the URL of the server
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -222,7 +246,6 @@ class State:
         self.ids = itertools.count(1001)
         self.users: dict[str, User] = {}
         self.repositories: dict[str, Repository] = {}
-        self.base = ""  # set by the server: where it is reached
         # Options that tests set.
         self.forks_ready_after = 0  # polls of a new fork that answer 404
         self.mergeable_at_once = True  # else null at the first GET after a change, as on GitHub
@@ -243,6 +266,212 @@ class State:
         """Return the repositories that share the objects of a repository."""
         return [other for other in [*self.repositories.values()] if other.root is repository.root]
 
+    def every_pull(self) -> list[Pull]:
+        return [pull for where in [*self.repositories.values()] for pull in where.pulls()]
+
     def bearer(self, text: str) -> tuple[User, Token] | None:
         owned = ((user, token) for user in [*self.users.values()] for token in user.tokens)
         return next((pair for pair in owned if pair[1].text == text), None)
+
+    # Accounts, repositories, commits:
+
+    def add_user(
+        self, login: str, *, scopes: Sequence[str] = ("repo", "workflow"), kind: Kind = "User"
+    ) -> User:
+        """Add a user with a classic token, `user.tokens[0].text`."""
+        user = User(self.next_id(), login, login.title(), f"{login}@example.org", kind)
+        self.users[login.lower()] = user
+        user.tokens.append(Token(f"ghp_{secrets.token_hex(18)}", tuple(scopes)))
+        return user
+
+    def add_token(
+        self, user: User, *, repositories: Sequence[str],
+        permissions: Sequence[str] = ("contents", "pull_requests", "issues"),
+    ) -> str:  # fmt: skip
+        """Add a fine-grained token that writes to these repositories alone, and return it."""
+        token = Token(
+            f"github_pat_{secrets.token_hex(30)}", (), fine_grained=True,
+            repositories=frozenset(repositories), permissions=frozenset(permissions),
+        )  # fmt: skip
+        user.tokens.append(token)
+        return token.text
+
+    def add_repository(
+        self, full_name: str, source: Path | None = None, *,
+        members: dict[str, Permission] | None = None, parent: Repository | None = None,
+    ) -> Repository:  # fmt: skip
+        """Add a repository with the branches of a real one, or an empty fork of its parent.
+
+        An owner that is not there yet is added as an organization.
+        """
+        login, _, name = full_name.partition("/")
+        owner = self.user(login) or self.add_user(login, kind="Organization")
+        objects = (parent.root.git.path / "objects").resolve() if parent else None
+        git = BareRepository.create(self.root / owner.login / f"{name}.git", objects, "main")
+        made = Repository(
+            self.next_id(), owner, name, git, "main", self.clock.now(), self.base, parent,
+            members=members or {},
+        )  # fmt: skip
+        if source is not None:
+            git.import_from(source)
+        self.repositories[made.full_name.lower()] = made
+        return made
+
+    def fork(
+        self, upstream: Repository, owner: User, name: str = "", *, branch: str = "*"
+    ) -> Repository:
+        """Fork all branches or one; return the user's fork if there is a fork already."""
+        with self.lock:
+            for known in self.network(upstream):
+                if known.owner is owner and known is not upstream.root:
+                    return known
+            wanted = f"{owner.login}/{name or upstream.name}"
+            names = (wanted, *(f"{wanted}-{number}" for number in range(1, 10)))
+            free = next(each for each in names if self.repository(each) is None)
+            made = self.add_repository(free, parent=upstream)
+            made.git.fetch(upstream.git.path, f"+refs/heads/{branch}:refs/heads/{branch}")
+            made.polls_until_ready = self.forks_ready_after
+            return made
+
+    def commit(
+        self, repository: Repository, branch: str, files: Mapping[str, bytes | None],
+        message: str = "A change\n", *, who: User | None = None,
+    ) -> str:  # fmt: skip
+        """Push one commit to a branch (made from the default branch if new); None deletes."""
+        git, who, heads = repository.git, who or repository.owner, "refs/heads/"
+        with self.lock:
+            tip = git.ref(heads + branch) or git.ref(heads + repository.default_branch)
+            rows = [(path, "100644", None if content is None else git.add_blob(content))
+                    for path, content in files.items()]  # fmt: skip
+            tree = git.add_tree(git.commit(tip).tree if tip else None, rows)
+            person = Person(who.name, who.email, git_time(self.clock.now()))
+            sha = git.add_commit(tree, [tip] if tip else [], person, person, message)
+            git.set_ref(heads + branch, sha)
+            return sha
+
+    # Pull requests:
+
+    def pull(
+        self, base: Repository, head: Repository, branch: str, *, title: str = "A change",
+        body: str | None = None, user: User | None = None, base_branch: str | None = None,
+        draft: bool = False,
+    ) -> Pull:  # fmt: skip
+        with self.lock:
+            issue = self.add_issue(base, user or head.owner, title, body)
+            onto = base_branch or base.default_branch
+            issue.pull = Pull(self.next_id(), issue, base, onto, head, branch, draft)
+            assert issue.pull.tips
+            return issue.pull
+
+    def mergeable(self, pull: Pull) -> bool | None:
+        """Return whether a pull request merges; None: GitHub has not computed the answer yet."""
+        if pull.issue.state == "closed":
+            return None
+        (head, base), git, author = pull.tips, pull.base.git, pull.issue.user
+        if pull.judged != (head, base):
+            pull.judged, pull.test_merge = (head, base), None
+            if not self.mergeable_at_once:
+                return None
+        tree = git.merge_tree(base, head)
+        if tree is not None and pull.test_merge is None:
+            who = Person(author.name, author.email, git_time(self.clock.now()))
+            pull.test_merge = git.add_commit(tree, [base, head], who, who, f"Merge {head}")
+        return tree is not None
+
+    def merge(self, pull: Pull, how: How = "merge", who: User | None = None) -> str:
+        """Merge it as GitHub does, or land it as a bot does; return the commit on its base.
+
+        A bot pushes one commit and closes: it is then closed and not merged, and the commit and
+        the `closed` event name each other (pytorchmergebot).
+        """
+        git, issue = pull.base.git, pull.issue
+        with self.lock:
+            if how == "bot":
+                who = who or self.user("mergebot") or self.add_user("mergebot", kind="Bot")
+            who = who or pull.base.owner
+            head, base = pull.ended_at = pull.tips
+            person = Person(who.name, who.email, git_time(self.clock.now()))
+            tree = git.merge_tree(base, head)
+            assert tree is not None, "it conflicts with its base"
+            if how == "merge":
+                words = f"Merge pull request #{issue.number} from {pull.head.owner.login}"
+                message = f"{words}/{pull.head_ref}\n\n{issue.title}"
+                sha = git.add_commit(tree, [base, head], person, person, message)
+            else:
+                first = git.commit(git.between(base, head)[0])
+                body = first.message.rstrip("\n").partition("\n\n")[2]
+                if how == "bot":
+                    body = f"{issue.body or ''}\n\nPull Request resolved: {issue.page}".strip()
+                text = f"{issue.title} (#{issue.number})\n\n{body}".strip()
+                sha = git.add_commit(tree, [base], first.author, person, text)
+            git.set_ref(f"refs/heads/{pull.base_ref}", sha)
+            if how == "bot":
+                self.add_event(issue, who, "referenced", commit=sha)
+                self.add_event(issue, who, "closed", commit=sha)
+                self.set_labels(issue, who, [*issue.labels, "Merged"])
+            else:
+                pull.merge_commit = sha
+                self.add_event(issue, who, "merged", commit=sha)
+                pull.merged_at = self.add_event(issue, who, "closed").created_at
+            return sha
+
+    # What is said:
+
+    def add_issue(self, where: Repository, author: User, title: str, body: str | None) -> Issue:
+        number, now = next(where.numbers), self.clock.now()
+        where.issues[number] = Issue(self.next_id(), number, where, author, title, body, now)
+        return where.issues[number]
+
+    def _said(self, author: User, body: str, state: Verdict | Literal[""] = "") -> Comment:
+        now = self.clock.now()
+        return Comment(self.next_id(), author, body, now, now, state)
+
+    def add_comment(self, issue: Issue, author: User, body: str) -> Comment:
+        issue.comments.append(self._said(author, body))
+        return issue.comments[-1]
+
+    def add_review(self, pull: Pull, author: User, verdict: Verdict, *, body: str = "") -> Comment:
+        """Add a review with a verdict to a pull request."""
+        pull.reviews.append(self._said(author, body, verdict))
+        return pull.reviews[-1]
+
+    def add_review_comment(
+        self, pull: Pull, author: User, body: str, *, path: str = "", line: int = 0,
+        root: Comment | None = None,
+    ) -> Comment:  # fmt: skip
+        """Begin a thread on a line of the diff, or answer in the thread that `root` began."""
+        self.add_review(pull, author, "COMMENTED")
+        said = self._said(author, body)
+        said.path, said.line = (root.path, root.line) if root else (path, line)
+        said.reply_to = root
+        pull.review_comments.append(said)
+        return said
+
+    def add_event(
+        self, issue: Issue, actor: User, event: str, *, commit: str | None = None
+    ) -> Event:
+        """Add an event, perhaps with a commit; `closed` and `reopened` change the state."""
+        now = self.clock.now()
+        if event == "closed":
+            issue.state, issue.closed_at = "closed", now
+            if issue.pull:
+                issue.pull.ended_at = issue.pull.tips
+        elif event == "reopened":
+            issue.state, issue.closed_at = "open", None
+            if issue.pull:
+                issue.pull.ended_at = None
+        issue.events.append(Event(event, actor, now, commit))
+        return issue.events[-1]
+
+    def set_labels(self, issue: Issue, actor: User, names: Sequence[str]) -> None:
+        """Replace the labels of an issue; each change is an event."""
+        for name in {*names} ^ {*issue.labels}:
+            self.add_event(issue, actor, "labeled" if name in names else "unlabeled")
+        issue.labels = list(names)
+
+    def add_check(
+        self, pull: Pull, name: str, word: str | None, *, is_status: bool = False
+    ) -> None:
+        """Add a check run or a status of the head commit; no word: the job has not ended."""
+        now = self.clock.now()
+        pull.base.jobs.append(Job(pull.head_sha, name, word, now, is_status=is_status))

@@ -9,11 +9,9 @@ import datetime as dt
 import http.server
 import secrets
 import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from tests.github.state import Repository, State, User
@@ -49,14 +47,12 @@ class Run:
     id: int
     repository: Repository
     path: str
-    workflow_id: int
     head_branch: str
     head_sha: str
     event: str
     title: str
     actor: User
     created_at: str
-    updated_at: str
     status: str = "queued"
     conclusion: str | None = None
     attempt: int = 1
@@ -66,38 +62,19 @@ class Run:
     artifacts: list[Artifact] = field(default_factory=list)
 
 
-@dataclass
-class ActionsState:
-    runs: dict[int, Run] = field(default_factory=dict)
-    workflows: dict[str, int] = field(default_factory=dict)
-    #: Whether the answer to a dispatch lacks the run's number, as on older servers.
-    silent: bool = False
-    storage: Storage | None = None
-
-
-_STATES: Final = weakref.WeakKeyDictionary[Repository, ActionsState]()
-
-
-def actions_of(repository: Repository) -> ActionsState:
-    return _STATES.setdefault(repository, ActionsState())
-
-
 def add_run(
     state: State, repository: Repository, name: str, ref: str, *, event: str, actor: User,
     title: str = "contribbot verify",
 ) -> Run:  # fmt: skip
     """Start a run of a workflow of a branch, as the workflow's event would."""
-    sha = repository.git.ref(f"refs/heads/{ref}")
-    assert sha is not None, ref
-    own = actions_of(repository)
+    sha = repository.git.tip(ref)
     now = state.clock.now()
     run = Run(
         id=state.next_id(), repository=repository, path=f".github/workflows/{name}",
-        workflow_id=own.workflows.setdefault(name, state.next_id()), head_branch=ref,
-        head_sha=sha, event=event, title=title, actor=actor, created_at=now, updated_at=now,
+        head_branch=ref, head_sha=sha, event=event, title=title, actor=actor, created_at=now,
         head_repository=repository,
     )  # fmt: skip
-    own.runs[run.id] = run
+    repository.runs[run.id] = run
     return run
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
+from pydantic import JsonValue
 
 from contribbot.errors import (
     GitHubError,
@@ -22,7 +23,7 @@ from contribbot.github.client import Waits
 from contribbot.github.pull_state import read_pull_state
 from tests.github import faults as f
 from tests.github.gitdata import blob_id
-from tests.github.wire import Answer, HangUpError, Request
+from tests.github.wire import HangUpError, Request
 from tests.github.world import Patience, World, client
 
 
@@ -47,16 +48,11 @@ def move(ours: Client) -> None:
     ours.move_ref("R_1", "fix", old="1" * 40, new="2" * 40)
 
 
-def says(status: int, body: dict[str, object], **headers: str) -> f.Fault:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return f.Fault(str(status), before=lambda _faults, _request: Answer(status, body, named))  # type: ignore[arg-type]  # JSON
-
-
 PASSING = [fault for fault in f.WIRE_FAULTS if fault.passing]
 #: Faults after which a client cannot know whether the server acted: also a 503 that says when.
 LOST = [
     f.RESET_BEFORE, f.RESET_AFTER, f.SERVER_ERROR, f.BAD_GATEWAY, f.BAD_GATEWAY_AFTER,
-    f.UNAVAILABLE, says(503, {"message": "later"}, Retry_After="1"), f.TRUNCATED,
+    f.UNAVAILABLE, f.says(503, {"message": "later"}, lambda: {"Retry-After": "1"}), f.TRUNCATED,
 ]  # fmt: skip
 FINAL: dict[f.Fault, type[GitHubError]] = {
     f.UNAUTHORIZED: TokenError, f.FORBIDDEN: TokenError, f.NOT_FOUND: NotFoundError,
@@ -126,7 +122,7 @@ def test_a_fault_that_stays_is_final_and_pauses_grow(world: World) -> None:
         (f.primary_limit(40), 1, [40]),
         (f.secondary_limit(403, 50), 1, [50]),
         (f.secondary_limit(429, 50), 1, [50]),
-        (says(403, {"message": "You have exceeded a secondary rate limit."}), 1, [60]),
+        (f.says(403, {"message": "You have exceeded a secondary rate limit."}), 1, [60]),
         # The sum of all pauses is limited; a longer pause is refused at once.
         (f.secondary_limit(429, 300), 0, [300, 300, 300]),
         (f.primary_limit(3000), 0, []),
@@ -157,7 +153,7 @@ def test_limits_are_waited_for_and_shown(
 
 @pytest.mark.parametrize("kind", ["RATE_LIMITED", "RATE_LIMIT"])
 def test_the_limit_of_graphql_is_no_refusal(world: World, kind: str) -> None:
-    world.faults.arm(says(200, {"errors": [{"type": kind, "message": "No"}]}), path="graphql")
+    world.faults.arm(f.says(200, {"errors": [{"type": kind, "message": "No"}]}), path="graphql")
     with ada(world) as ours, pytest.raises(RateLimitError, match="POST /graphql: No"):
         move(ours)
 
@@ -165,7 +161,7 @@ def test_the_limit_of_graphql_is_no_refusal(world: World, kind: str) -> None:
 def test_a_server_that_hangs_is_asked_no_more_once_the_time_is_over(world: World) -> None:
     now = [0.0]
 
-    def hang(_faults: f.Faults, _request: Request) -> None:
+    def hang(_: Request) -> None:
         now[0] += 60.0
         raise HangUpError
 
@@ -181,7 +177,7 @@ def test_a_server_that_hangs_is_asked_no_more_once_the_time_is_over(world: World
 
 
 def test_a_refusal_with_the_last_request_is_no_limit(world: World) -> None:
-    world.github.state.rate_limits["core"] = 2
+    world.github.rate_limits["core"] = 2
     world.faults.arm(f.FORBIDDEN, number=2)
     with ada(world) as ours:
         assert ours.me
@@ -190,8 +186,8 @@ def test_a_refusal_with_the_last_request_is_no_limit(world: World) -> None:
 
 
 @pytest.mark.parametrize("errors", [None, [None], [5], {"message": "No"}, 5, False, [{"type": 3}]])
-def test_odd_errors_of_graphql_are_one_error(world: World, errors: object) -> None:
-    world.faults.arm(says(200, {"data": None, "errors": errors}), path="graphql")
+def test_odd_errors_of_graphql_are_one_error(world: World, errors: JsonValue) -> None:
+    world.faults.arm(f.says(200, {"data": None, "errors": errors}), path="graphql")
     number = world.pull.number
     with ada(world) as ours:
         assert read_pull_state(ours, "org/tool", number).unread

@@ -162,8 +162,7 @@ def test_a_renamed_repository_is_followed(world: World) -> None:
 
 
 def link(text: Callable[[str], str]) -> f.Fault:
-    def after(faults: f.Faults, answer: Answer) -> Answer:
-        del faults
+    def after(answer: Answer) -> Answer:
         answer.headers["Link"] = text(answer.headers.get("Link", ""))
         return answer
 

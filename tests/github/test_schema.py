@@ -13,7 +13,6 @@ from contribbot.github.client import refusal
 from contribbot.github.pull_state import QUERY
 from tests.github import graph
 from tests.github.npm import brought
-from tests.github.pulling import add_check_run, add_event, add_review, add_review_comment
 from tests.github.state import CheckSuite, Json
 from tests.github.world import World
 
@@ -98,17 +97,17 @@ def test_what_contribbot_asks_is_what_github_knows(real: GraphQLSchema, query: s
 def test_the_local_github_answers_as_the_schema_describes(
     real: GraphQLSchema, world: World
 ) -> None:
-    state, pull = world.github.state, world.pull
-    add_review_comment(state, pull, world.mia, "Why?", path="core.py", line=2)
-    add_review(state, pull, world.mia, "APPROVED")
-    add_check_run(state, world.upstream, pull.head_sha, "lint", "success")
+    state, pull = world.github, world.pull
+    state.add_review_comment(pull, world.mia, "Why?", path="core.py", line=2)
+    state.add_review(pull, world.mia, "APPROVED")
+    state.add_check(pull, "lint", "success")
     world.upstream.check_suites.append(CheckSuite(1, pull.head_sha, "CI", "action_required"))
     world.upstream.required[:] = ["unit"]
     for kind in ("added_to_merge_queue", "removed_from_merge_queue"):
-        add_event(state, pull.issue, world.mia, kind)
+        state.add_event(pull.issue, world.mia, kind)
     sha = world.github.merge(pull)
-    add_event(state, pull.issue, world.mia, "referenced", commit=sha)
-    add_event(state, pull.issue, world.mia, "closed", commit=sha)
+    state.add_event(pull.issue, world.mia, "referenced", commit=sha)
+    state.add_event(pull.issue, world.mia, "closed", commit=sha)
     asked: Json = {"head": "ada:fix", "compared": True}
     variables = {"owner": "org", "name": "tool", "number": pull.number, **asked}
     answer = graph.pull_state(state, pull, {**asked})

@@ -35,7 +35,7 @@ def everything(error: BaseException) -> str:
 def quotes(name: str, answer: Callable[[str], Answer]) -> f.Fault:
     """Make a fault that answers with the token in it."""
     return f.Fault(
-        name, before=lambda _, request: answer(request.headers["authorization"].partition(" ")[2])
+        name, before=lambda request: answer(request.headers["authorization"].partition(" ")[2])
     )
 
 

@@ -149,7 +149,7 @@ def test_unsafe_servers_are_refused(said: str) -> None:
 def test_a_token_that_may_not_says_what_it_lacks(world: World) -> None:
     weak = world.github.add_user("weak", scopes=("read:user",))
     for status in (403, 404):
-        world.github.state.missing_scope_status = status
+        world.github.missing_scope_status = status
         with client(world.github, weak.tokens[0].text) as ours, pytest.raises(TokenError) as caught:
             ours.repository("org/tool").create_fork()
         assert "the token from GITHUB_TOKEN lacks the scope public_repo" in caught.value.message

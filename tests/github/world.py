@@ -40,7 +40,10 @@ class World:
     fork: Repository
     mia: User
     ada: User
-    faults: Faults = field(default_factory=Faults)
+
+    @property
+    def faults(self) -> Faults:
+        return self.github.faults
 
     @cached_property
     def pull(self) -> Pull:
@@ -59,9 +62,7 @@ class World:
 def make_world(github: GitHub, folder: Path) -> World:
     mia, ada = (github.add_user(login) for login in ("mia", "ada"))
     upstream = github.add_repository("org/tool", make_source(folder), members={"mia": "write"})
-    world = World(github, upstream, github.fork(upstream, ada), mia, ada)
-    github.hooks.append(world.faults)
-    return world
+    return World(github, upstream, github.fork(upstream, ada), mia, ada)
 
 
 @dataclass

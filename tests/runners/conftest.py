@@ -32,7 +32,6 @@ from tests.github.state import Json, Repository, User
 from tests.github.state_actions import (
     Run,
     Storage,
-    actions_of,
     add_job,
     add_run,
     end_job,
@@ -174,7 +173,7 @@ class Home:
 
     def begin(self, event: str = "schedule", *, everything: bool = False) -> None:
         """Start a run that has made its plan; its jobs wait."""
-        state = self.github.state
+        state = self.github
         with state.lock:
             self.run = add_run(state, self.repository, "verify.yml", "main", event=event,
                                actor=self.user)  # fmt: skip
@@ -229,18 +228,18 @@ class Home:
     ) -> None:
         """Let a job send its artifact and end."""
         content = packed(self.files(job) if files is None else files)
-        with self.github.state.lock:
-            upload(self.github.state, self.run, f"contribbot-{job}", content)
+        with self.github.lock:
+            upload(self.github, self.run, f"contribbot-{job}", content)
             self.end(job, conclusion)
 
     def end(self, name: str, conclusion: str) -> None:
         """Let a job end: its last try, as GitHub has it."""
         job = next(each for each in reversed(self.run.jobs) if each.name == name)
-        end_job(self.github.state, job, conclusion, seconds=60)
+        end_job(self.github, job, conclusion, seconds=60)
 
     def add_job(self, name: str, conclusion: str) -> None:
         """Add a job that has ended."""
-        end_job(self.github.state, add_job(self.github.state, self.run, name), conclusion)
+        end_job(self.github, add_job(self.github, self.run, name), conclusion)
 
     def collect(self, *args: str | Path) -> Ran:
         """Run `contribbot runners collect` on the run, which is over."""
@@ -275,7 +274,7 @@ def make_home(ranged: Ranged, github: GitHub, storage: Storage) -> Home:
     git(folder, "commit", "-q", "-m", "Queue")
     user = github.add_user("ada")
     repository = github.add_repository(REPOSITORY, folder, members={"ada": "write"})
-    actions_of(repository).storage = storage
+    repository.storage = storage
     return Home(ranged, github, storage, repository, user)
 
 

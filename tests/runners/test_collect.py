@@ -16,10 +16,10 @@ from contribbot.runners.actions import PACKED, gh_denial, repository_of
 from contribbot.runners.collect import CellState
 from contribbot.verify.evidence import State, read_records
 from tests.conftest import Ran
-from tests.github.faults import CONFLICT, Fault, Faults
+from tests.github.faults import CONFLICT, Fault
 from tests.github.handle import GitHub
 from tests.github.state import Json
-from tests.github.state_actions import Run, Storage, actions_of, add_job, end_job
+from tests.github.state_actions import Run, Storage, add_job, end_job
 from tests.runners.conftest import (
     CHECKS,
     COMPILED,
@@ -58,23 +58,23 @@ class Desk:
 
     def sleep(self, _: float) -> None:
         step = self.steps.pop(0)
-        with self.home.github.state.lock:
+        with self.home.github.lock:
             step(self.runs()[-1])
 
     def runs(self) -> list[Run]:
-        return list(actions_of(self.home.repository).runs.values())
+        return list(self.home.repository.runs.values())
 
     def __call__(self, *args: str) -> Ran:
         return self.home.command("dispatch", *args)
 
     def work(self, run: Run) -> None:
-        job = add_job(self.home.github.state, run, RAN)
+        job = add_job(self.home.github, run, RAN)
         run.status = job.status = "in_progress"
         job.runner = "node-1"
 
     def end(self, run: Run, conclusion: str = "success") -> None:
         for job in run.jobs:
-            end_job(self.home.github.state, job, conclusion)
+            end_job(self.home.github, job, conclusion)
         run.status, run.conclusion = "completed", conclusion
 
     def interrupt(self, _: Run) -> None:
@@ -145,7 +145,7 @@ def test_what_makes_no_sense_starts_nothing(desk: Desk, args: tuple[str, ...], s
 
 
 def test_a_server_that_does_not_tell_the_number(desk: Desk) -> None:
-    actions_of(desk.home.repository).silent = True
+    desk.home.repository.silent = True
     said = desk()
     assert said.code == ExitCode.MACHINE
     assert "--resume RUN" in said.err
@@ -162,9 +162,7 @@ def test_a_server_that_does_not_tell_the_number(desk: Desk) -> None:
 def test_a_workflow_that_cannot_be_started(
     home: Home, fault: Fault, code: ExitCode, said: str
 ) -> None:
-    faults = Faults()
-    faults.arm(fault, path="/dispatches$")
-    home.github.hooks.append(faults)
+    home.github.faults.arm(fault, path="/dispatches$")
     told = home.command("dispatch")
     assert (told.code, said in told.err) == (code, True), told.err
 
@@ -209,7 +207,7 @@ def test_the_state_of_a_cell(
         home.end(RAN, end)
     if not end:
         # The job waits, perhaps for a rerun.
-        add_job(home.github.state, home.run, RAN)
+        add_job(home.github, home.run, RAN)
     found = home.collected()
     assert states(found) == {"compile area gfx942": CellState.PROVED, "gpu area gfx942": state}
     assert said in why(found)

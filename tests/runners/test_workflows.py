@@ -18,7 +18,6 @@ from ruamel.yaml import YAML
 from contribbot.runners.actions import NAMES, templates_folder
 from tests.conftest import Program, dig
 from tests.github.handle import GitHub
-from tests.github.pulling import set_labels
 from tests.github.state import Repository, User
 from tests.github.world import make_source
 from tests.runners.acting import BIN, RUNNERS, build_wheel
@@ -299,8 +298,8 @@ def test_one_issue_which_says_where_it_was_cut(tell: Teller) -> None:
     # One, whatever people do with its labels.
     (issue,) = tell.queue.issues.values()
     assert issue.labels
-    with tell.github.state.lock:
-        set_labels(tell.github.state, issue, tell.bot, [])
+    with tell.github.lock:
+        tell.github.set_labels(issue, tell.bot, [])
     assert tell(LINE * 2).returncode == 0
     (body,) = tell.bodies()
     assert body.count("    patch: applies") == 2
