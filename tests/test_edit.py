@@ -17,8 +17,7 @@ from tests.toy import AREA, FIXED, Toy, git
 @pytest.fixture
 def tree(toy: Toy) -> Path:
     """Where the patch `area` will be open."""
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     return toy.queue / ".contribbot/edit/area"
 
 

@@ -77,9 +77,7 @@ def test_patches_of_several_pins_and_one_without_commits(stack: Toy) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert "bare: no commits yet" in ran.err
     stack.add_pin()
-    (stack.queue / "patches/bare/patch.toml").write_text(
-        (stack.queue / "patches/bare/patch.toml").read_text().replace("v1.0", "v2.0")
-    )
+    stack.edit("patches/bare/patch.toml", "v1.0", "v2.0")
     ran = contribbot(stack.queue, "queue", "export", "bare", "lower")
     assert (ran.code, ran.out) == (2, "")
     assert "the patches stand on several pins (toy v1.0, toy v2.0)" in ran.err

@@ -35,20 +35,11 @@ def assert_refused(toy: Toy, *said: str) -> None:
         assert part in caught.value.message
 
 
-def edit(toy: Toy, old: str, new: str, name: str = "patches/area/patch.toml") -> None:
-    path = toy.queue / name
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-
-
 @pytest.fixture
-def good(toy: Toy) -> Toy:
+def good(area: Toy) -> Toy:
     """A queue that is right."""
-    toy.put_patch()
-    toy.put_queue(["area"])
-    load_queue(toy.queue).patch("area")
-    return toy
+    load_queue(area.queue).patch("area")
+    return area
 
 
 RED = 'reason = "^AssertionError: assert 5 == "'
@@ -103,7 +94,7 @@ SAME = 'name = "same"'
     ],
 )
 def test_a_patch_toml_that_is_not_right(good: Toy, old: str, new: str, said: str) -> None:
-    edit(good, old, new)
+    good.edit("patches/area/patch.toml", old, new)
     assert_refused(good, "patches/area/patch.toml:", said)
 
 
@@ -140,15 +131,15 @@ def test_a_queue_toml_that_is_not_right(good: Toy) -> None:
         path.write_text(text)
         assert_refused(good, "queue.toml")
     good.put_queue(["area"])
-    edit(good, 'upstream = "toy"', 'upstream = "vlm"', "patches/queue.toml")
+    good.edit("patches/queue.toml", 'upstream = "toy"', 'upstream = "vlm"')
     assert_refused(good, "queue.toml: pins: unknown upstream vlm (did you mean vllm?)")
     good.put_queue(["area"])
-    edit(good, 'name = "toy"', 'name = "other"', "upstreams/toy.toml")
+    good.edit("upstreams/toy.toml", 'name = "toy"', 'name = "other"')
     assert_refused(good, "toy.toml: name is other, and the file's is toy")
 
 
 def test_an_upstream_whose_tests_hold_its_sources_is_named(good: Toy) -> None:
-    edit(good, 'tests = ["tests"]', 'tests = ["src"]', "upstreams/toy.toml")
+    good.edit("upstreams/toy.toml", 'tests = ["tests"]', 'tests = ["src"]')
     assert_refused(good, "area/patch.toml: every changed file counts as a test of toy")
 
 
@@ -158,9 +149,9 @@ def test_dependencies_are_there_and_stand_first_and_in_no_circle(good: Toy) -> N
     assert_refused(good, "two stands before area, on which it depends")
     good.put_queue(["area", "two"])
     load_queue(good.queue)
-    edit(good, 'too."\n', 'too."\ndepends_on = ["two"]\n')
+    good.edit("patches/area/patch.toml", 'too."\n', 'too."\ndepends_on = ["two"]\n')
     assert_refused(good, "depends_on goes in a circle: ", "area", "two")
-    edit(good, 'depends_on = ["area"]', 'depends_on = ["aera"]', "patches/two/patch.toml")
+    good.edit("patches/two/patch.toml", 'depends_on = ["area"]', 'depends_on = ["aera"]')
     assert_refused(good, "patch.toml:8: depends_on: no such patch aera (did you mean area?)")
 
 
@@ -323,8 +314,7 @@ def test_a_source_that_the_patched_tree_lacks_ends_before_anything_runs(
     toy: Toy, program: Program
 ) -> None:
     kernel = '[[compile]]\nname = "k"\nexpect = "pass-to-pass"\nsource = "src/toy/arae.py"\n'
-    toy.put_patch(checks=kernel)
-    toy.put_queue(["area"])
+    toy.put_area(checks=kernel)
     ran = program("verify", "area")
     assert ran.code == 2
     assert "k: the patched tree has no src/toy/arae.py (did you mean area.py?)" in ran.err

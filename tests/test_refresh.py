@@ -23,11 +23,9 @@ CUBE = "\n\ndef cube(side):\n    return side**3\n"
 
 
 @pytest.fixture
-def queue(toy: Toy) -> Path:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    git(toy.queue, "init", "-q")
-    return toy.queue
+def queue(area: Toy) -> Path:
+    git(area.queue, "init", "-q")
+    return area.queue
 
 
 def opened(program: Program, name: str = "area") -> Path:
@@ -168,8 +166,7 @@ def test_bytes_of_all_kinds_survive(program: Program, toy: Toy, home: Path) -> N
     git(toy.upstream, "commit", "-q", "--amend", "-m", "Toy 1.0")
     git(toy.upstream, "tag", "-f", "v1.0")
     toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     program.env["HOME"] = str(home)
     tree = opened(program)
     (tree / "latin.txt").write_bytes(b"caf\xe9\r\n" * 2 + b"th\xe9\r\nend")
@@ -420,8 +417,7 @@ def test_patches_above_that_still_apply_or_never_did_are_left_alone(
     assert (said["changed"], said["broken"]) == (True, [])
     assert snapshot(toy.queue / "patches/square") == above
     assert applied_tree(toy, toy.queue, "area", "cube") == tree_of(tree)
-    broken = toy.queue / "patches/square/0001-change.patch"
-    broken.write_bytes(broken.read_bytes().replace(b"-    return side * side", b"-    return 1"))
+    toy.edit("patches/square/0001-change.patch", "-    return side * side", "-    return 1")
     amend(tree, {}, words="Other words")
     assert refreshed(program, "cube")["broken"] == []
 

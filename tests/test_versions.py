@@ -126,8 +126,8 @@ def test_a_version_of_a_release_that_left_is_compared(changed: Toy) -> None:
     old = changed.commit
     changed.commit = git(changed.upstream, "rev-parse", "HEAD").decode().strip()
     changed.put_queue(["area"])
-    for path in (changed.queue / "patches/queue.toml", changed.queue / "patches/area/patch.toml"):
-        path.write_text(path.read_text().replace('"v1.0"', '"v2.0"'))
+    for path in ("patches/queue.toml", "patches/area/patch.toml"):
+        changed.edit(path, '"v1.0"', '"v2.0"')
     queue = load_queue(changed.queue)
     assert queue.pin("toy", "v1.0") is None
     compared = range_diff(queue, "area", 1)
@@ -163,8 +163,7 @@ def test_what_a_version_stood_on_is_found_under_its_new_name(toy: Toy) -> None:
     record(first, first.patch("upper"), why="import")
     for folder in ("patches", "history"):
         (toy.queue / folder / "area").rename(toy.queue / folder / "field")
-    stated = toy.queue / "patches/upper/patch.toml"
-    stated.write_text(stated.read_text().replace('["area"]', '["field"]'))
+    toy.edit("patches/upper/patch.toml", '["area"]', '["field"]')
     second = reloaded(toy, "field", "upper")
     assert range_diff(second, "upper", 1).same
     assert range_diff(second, "field", 1).same

@@ -156,6 +156,12 @@ class Toy:
         target.write_bytes(content.encode() if isinstance(content, str) else content)
         return target
 
+    def edit(self, path: str, old: str, new: str) -> None:
+        """Replace a text, which must be there, in a file of the queue."""
+        content = (self.queue / path).read_bytes()
+        assert old.encode() in content
+        self.put(path, content.replace(old.encode(), new.encode()))
+
     def put_queue(self, order: list[str], *, commit: str | None = None) -> None:
         names = ", ".join(f'"{name}"' for name in order)
         self.put(

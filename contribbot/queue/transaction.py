@@ -358,8 +358,14 @@ def _unchanged(error: OSError, folder: Path) -> ContribbotError:
 
 @contextlib.contextmanager
 def hold_queue(folder: Path) -> Iterator[None]:
-    """Hold the queue's lock."""
-    with lock(folder / ".contribbot" / "queue.lock", f"the queue {folder}"):
+    """Hold the queue's lock, unless this thread holds the lock already."""
+    with contextlib.ExitStack() as stack:
+        try:
+            if not _holding.get():
+                place = folder / ".contribbot" / "queue.lock"
+                stack.enter_context(lock(place, f"the queue {folder}"))
+        except OSError as error:
+            raise _unchanged(error, folder) from error
         token = _holding.set(True)
         try:
             yield
@@ -370,12 +376,7 @@ def hold_queue(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def transaction(folder: Path, operation: str = "") -> Iterator[Transaction]:
     """Hold the queue's lock, yield a transaction, and commit it if the block raises nothing."""
-    with contextlib.ExitStack() as stack:
-        try:
-            if not _holding.get():
-                stack.enter_context(hold_queue(folder))
-        except OSError as error:
-            raise _unchanged(error, folder) from error
+    with hold_queue(folder):
         changes = Transaction(folder, operation)
         yield changes
         changes.commit()

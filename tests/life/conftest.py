@@ -36,8 +36,7 @@ def releases(toy: Toy, history: dict[str, bytes], outcome_cache: None) -> Toy:
     del outcome_cache
     for path, content in history.items():
         toy.write(path, content)
-    toy.put_patch()
-    toy.put_queue(["area"])
+    toy.put_area()
     git(toy.queue, "init", "-q")
     return toy
 

@@ -33,20 +33,15 @@ def test_commits_are_looked_through_where_git_can(releases: Toy, program: Progra
 
 
 def test_what_cannot_be_told_is_passed_over_and_said(releases: Toy, program: Program) -> None:
-    stated = releases.queue / "patches/area/patch.toml"
     # At v1.3 the sum is written otherwise: the check fails in a way that is not stated.
-    stated.write_text(stated.read_text().replace("assert 5 == ", r"assert \\(2 \\+ 3\\) == "))
-    checks = releases.queue / "patches/area/checks/test_red.py"
-    checks.write_text(
+    stated = "patches/area/patch.toml"
+    releases.edit(stated, "^AssertionError: assert 5 == ", r"\\(2 \\+ 3\\) == 6")
+    releases.put(
+        "patches/area/checks/test_red.py",
         "import inspect\n\nfrom toy import area\n\n\ndef test_it():\n"
         "    source = inspect.getsource(area)\n"
         "    assert '+ 0' not in source, 'untestable'\n"
-        "    assert area.rectangle(2, 3) == 6, '(2 + 3) == 6'\n"
-    )
-    stated.write_text(
-        stated.read_text().replace(
-            r"^AssertionError: assert \\(2 \\+ 3\\) == ", r"\\(2 \\+ 3\\) == 6"
-        )
+        "    assert area.rectangle(2, 3) == 6, '(2 + 3) == 6'\n",
     )
     ran = program("bisect", "area", "v1.0", "v1.4", "--unneeded", "--json")
     assert ran.code == 1, ran.err

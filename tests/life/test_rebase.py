@@ -10,6 +10,7 @@ import pytest
 from contribbot.queue.history import versions
 from contribbot.queue.load import load_queue
 from tests.conftest import Program, dig
+from tests.hostile import person
 from tests.life.conftest import WRONG, release
 from tests.life.test_status import top
 from tests.test_refresh import AREA_FILE, series
@@ -277,9 +278,76 @@ def test_what_is_asked_when_it_goes_on_is_heard(releases: Toy, program: Program)
 def test_a_tree_whose_move_is_forgotten_is_no_dead_end(releases: Toy, program: Program) -> None:
     tree = resolving(program)
     shutil.rmtree(releases.queue / ".contribbot/rebase")
-    for args in (("edit", "area"), ("rebase", "v1.4", "--text-only", "--resolve")):
+    for args, said in (
+        (("edit", "area"), "area is being carried to another base, in "),
+        (("rebase", "v1.4", "--text-only", "--resolve"), "area is being carried to "),
+    ):
         ran = program(*args)
-        assert (ran.code, "contribbot edit --abort area" in ran.err) == (2, True)
+        assert (ran.code, said in ran.err) == (2, True)
+        assert "contribbot edit --abort area" in ran.err
+    assert program("edit", "--abort", "area").code == 1
     program.ok("edit", "--abort", "--force", "area")
     assert not tree.exists()
     program.ok("edit", "area")
+    # Nor is what a person edits taken for a move.
+    ran = program.refused("rebase", "v1.3", "--text-only", "--resolve")
+    assert "area is open in " in ran.err
+    program.ok("edit", "--abort", "area")
+
+
+@pytest.mark.usefixtures("releases")
+def test_what_was_given_up_by_hand_starts_again(program: Program, home: Path) -> None:
+    tree = resolving(program)
+    person(tree, "cherry-pick", "--abort", home=home)
+    assert resolving(program) == tree
+    assert "<<<<<<<" in (tree / AREA_FILE).read_text()
+
+
+@pytest.mark.usefixtures("releases")
+@pytest.mark.parametrize("left", ["forgotten.txt", "what is stashed"])
+def test_what_would_go_with_the_tree_is_asked_for(program: Program, home: Path, left: str) -> None:
+    tree = resolving(program)
+    resolve(tree)
+    if left == "forgotten.txt":
+        (tree / left).write_text("mine\n")
+    else:
+        (tree / AREA_FILE).write_text("mine\n")
+        person(tree, "stash", home=home)
+    assert f"in no commit: {left}; " in program.refused("rebase", "--continue").err
+
+
+def two_commits(releases: Toy) -> None:
+    second = releases.format_patch({"README": "toy\nareas\n"}, subject="Say more")
+    releases.put("patches/area/0002-more.patch", second)
+
+
+def test_what_applies_is_carried_to_the_end(releases: Toy, program: Program) -> None:
+    two_commits(releases)
+    tree = resolving(program)
+    resolve(tree)
+    assert git(tree, "log", "--format=%an %s").decode().splitlines() == [
+        "Ada Example Say more", "Ada Example Multiply the sides of a rectangle",
+        "Ada Example Toy v1.3", "Ada Example Toy v1.2", "Ada Example Toy v1.1",
+        "Ada Example Toy 1.0",
+    ]  # fmt: skip
+    program.ok("rebase", "--continue")
+    files = load_queue(releases.queue).patch("area").files
+    assert [file.name for file in files] == [
+        "0001-Multiply-the-sides-of-a-rectangle.patch", "0002-Say-more.patch",
+    ]  # fmt: skip
+    assert b"\nDate: Tue, 14 Nov 2023 23:13:20 +0100\n" in files[0].content
+
+
+def test_a_commit_that_the_base_has_is_skipped(releases: Toy, program: Program) -> None:
+    two_commits(releases)
+    release(releases, "v1.6", {AREA_FILE: FIXED, "README": "other\n"})
+    git(releases.upstream, "reset", "-q", "--hard", "v1.0")
+    ran = program("rebase", "v1.6", "--text-only", "--resolve", "--json")
+    tree = Path(str(dig(ran.json(), "resolve")))
+    assert dig(ran.json(), "conflicted") == ["README"]
+    (tree / "README").write_text("other\nareas\n")
+    git(tree, "add", "-A")
+    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    program.ok("rebase", "--continue")
+    (file,) = load_queue(releases.queue).patch("area").files
+    assert b"Say more" in file.content

@@ -118,8 +118,7 @@ def test_what_stands_on_a_conflict_is_blocked(releases: Toy, program: Program) -
         "on-top", patch=top(releases), files=("src/toy/area.py",), extra='depends_on = ["area"]'
     )
     releases.put_queue(["area", "on-top"])
-    broken = releases.queue / "patches/area/0001-change.patch"
-    broken.write_bytes(broken.read_bytes().replace(b"-    return width + height", b"-    nothing"))
+    releases.edit("patches/area/0001-change.patch", "-    return width + height", "-    nothing")
     ran = program("status", "--json")
     texts = [dig(ran.json(), "patches", place, "text") for place in (0, 1)]
     assert texts == ["conflict", "blocked"]
@@ -163,15 +162,14 @@ def test_a_tag_needs_its_upstream_where_there_are_two(releases: Toy, program: Pr
     second = queue.read_text().replace('order = ["area"]', "").replace('"toy"', '"other"')
     queue.write_text(queue.read_text().replace('["area"]', '["area", "twin"]') + second)
     releases.put_patch("twin")
-    stated = releases.queue / "patches/twin/patch.toml"
-    stated.write_text(stated.read_text().replace('upstream = "toy"', 'upstream = "other"'))
+    releases.edit("patches/twin/patch.toml", 'upstream = "toy"', 'upstream = "other"')
     ran = program("status", "--against", "v1.1")
     assert ran.code == 2
     assert "these patches are for toy, other; name it with --upstream" in ran.err
     ran = program("status", "--against", "v1.1", "--upstream", "other", "--text-only", "--json")
     assert [dig(ran.json(), "patches", place, "against") for place in (0, 1)] == ["v1.0", "v1.1"]
     # The newest is each one's own.
-    stated.write_text('kept = "Users stay."\n' + stated.read_text())
+    releases.edit("patches/twin/patch.toml", "title =", 'kept = "Users stay."\ntitle =')
     ran = program.ok("status", "--against", "newest", "--text-only", "--json")
     rows = [dig(ran.json(), "patches", place) for place in (0, 1)]
     assert "v1.0" not in [dig(row, "against") for row in rows]
@@ -184,8 +182,7 @@ def test_one_that_does_not_apply_to_its_own_pin_hides_no_other(
     releases.put_patch("lost")
     releases.put_patch("on-top", extra='depends_on = ["lost"]')
     releases.put_queue(["area", "lost", "on-top"])
-    broken = releases.queue / "patches/lost/0001-change.patch"
-    broken.write_bytes(broken.read_bytes().replace(b"-    return width + height", b"-    nothing"))
+    releases.edit("patches/lost/0001-change.patch", "-    return width + height", "-    nothing")
     ran = program.ok("status", "--against", "v1.2", "--json")
     rows = [dig(ran.json(), "patches", place) for place in range(3)]
     assert [dig(row, "text") for row in rows] == ["merged", "unknown", "unknown"]
@@ -219,9 +216,7 @@ def test_a_release_is_due_where_its_tag_can_be_read(
 ) -> None:
     toy.put("upstreams/toy.toml", toy.upstream_toml() + pattern)
     git(toy.upstream, "tag", "toy-1.10")
-    toy.put_patch(extra='expires_when = [{ release = "toy-1.9" }]')
-    toy.put_queue(["area"])
+    toy.put_area(extra='expires_when = [{ release = "toy-1.9" }]')
     for file in ("queue.toml", "area/patch.toml"):
-        path = toy.queue / "patches" / file
-        path.write_text(path.read_text().replace('"v1.0"', '"toy-1.10"'))
+        toy.edit(f"patches/{file}", '"v1.0"', '"toy-1.10"')
     assert dig(program("status", "--json").json(), "patches", 0, "due", 0, "come") is come
