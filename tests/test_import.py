@@ -192,8 +192,10 @@ def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> No
     ]
     assert contents[0] == contents[1]
     assert len(contents[2]) == 2
-    ran = contribbot(toy.queue, "new", "none", letter)
-    assert (ran.code, "no patch in it; it holds a cover letter only" in ran.err) == (2, True)
+    assert (
+        "no patch in it; it holds a cover letter only"
+        in Program(toy.queue).refused("new", "none", letter).err
+    )
 
 
 @pytest.mark.parametrize(

@@ -227,8 +227,7 @@ def test_a_queue_inside_a_checkout_of_the_upstream(area: Toy) -> None:
     git(area.upstream, "add", "fixes/patches", "fixes/upstreams")
     git(area.upstream, "commit", "-qm", "The queue")
     git(area.root, "clone", "-q", str(area.upstream), str(other))
-    ran = contribbot(other / "fixes", "refresh", "area")
-    assert (ran.code, "area is not open; open it with `contribbot edit area`" in ran.err) == (
-        2,
-        True,
+    assert (
+        "area is not open; open it with `contribbot edit area`"
+        in Program(other / "fixes").refused("refresh", "area").err
     )

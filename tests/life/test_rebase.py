@@ -141,8 +141,7 @@ def test_a_move_that_waits_can_be_given_up(releases: Toy, program: Program) -> N
         (["--abort"], "no move is underway"),
         (["v1.0"], "all patches for toy are on v1.0 already"),
     ):
-        ran = program("rebase", *args)
-        assert (ran.code, said in ran.err) == (2, True)
+        assert said in program.refused("rebase", *args).err
 
 
 def test_renamed_files_are_followed(releases: Toy, program: Program) -> None:
@@ -254,11 +253,12 @@ def test_a_tree_that_is_gone_is_opened_anew(program: Program) -> None:
 def test_what_nothing_is_left_of_says_how_to_go_on(program: Program) -> None:
     tree = resolving(program)
     git(tree, "checkout", "-q", "HEAD", "--", ".")
-    ran = program("rebase", "--continue")
-    assert (ran.code, "a git cherry-pick is not finished" in ran.err) == (2, True)
+    assert "a git cherry-pick is not finished" in program.refused("rebase", "--continue").err
     git(tree, "cherry-pick", "--skip")
-    ran = program("rebase", "--continue")
-    assert (ran.code, "no commit is left of the patch; carry it again" in ran.err) == (2, True)
+    assert (
+        "no commit is left of the patch; carry it again"
+        in program.refused("rebase", "--continue").err
+    )
 
 
 def test_what_is_asked_when_it_goes_on_is_heard(releases: Toy, program: Program) -> None:
@@ -327,8 +327,7 @@ def test_what_applies_is_carried_to_the_end(releases: Toy, program: Program) -> 
     resolve(tree)
     assert git(tree, "log", "--format=%an %s").decode().splitlines() == [
         "Ada Example Say more", "Ada Example Multiply the sides of a rectangle",
-        "Ada Example Toy v1.3", "Ada Example Toy v1.2", "Ada Example Toy v1.1",
-        "Ada Example Toy 1.0",
+        "Ada Example Toy v1.3",
     ]  # fmt: skip
     program.ok("rebase", "--continue")
     files = load_queue(releases.queue).patch("area").files
