@@ -54,6 +54,13 @@ def commit(
     return git(folder, "rev-parse", "HEAD").decode().strip()
 
 
+def resolve(tree: Path, content: str = FIXED, path: str = "src/toy/area.py") -> None:
+    """Resolve the conflict of a cherry-pick in a file, as a person does."""
+    (tree / path).write_text(content)
+    git(tree, "add", "-A")
+    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+
+
 def clone(toy: Toy) -> Path:
     """Clone the upstream as a developer does, with settings that would spoil patches."""
     folder = toy.root / "clone"

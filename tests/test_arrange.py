@@ -9,8 +9,8 @@ import pytest
 from contribbot.git.patch_format import read_mail
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
+from tests.lifetoy import resolve
 from tests.test_refresh import (
-    AREA_FILE,
     CUBE,
     HALF,
     applied_tree,
@@ -123,9 +123,7 @@ def test_a_version_under_a_patch_that_clashes_is_refused(toy: Toy, program: Prog
     git(toy.queue, "init", "-q")
     halve(program)
     tree = Path(str(program("refresh", "area", "--json").json()["resolve"]))
-    (tree / AREA_FILE).write_text(HALF + CUBE)
-    git(tree, "add", "-A")
-    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    resolve(tree, HALF + CUBE)
     program.ok("refresh", cwd=tree)
     ran = program.refused("undo", "area", "v1", code=1)
     assert "area: cube depends on it, and conflicts with it now\n" in ran.out

@@ -11,6 +11,7 @@ from contribbot.queue.history import versions
 from contribbot.queue.load import load_queue
 from contribbot.queue.transaction import OperationLog, transaction
 from tests.conftest import Program, dig
+from tests.releases import release
 from tests.test_refresh import put_three
 from tests.toy import Toy, git, snapshot
 
@@ -67,9 +68,7 @@ def test_every_operation_is_taken_back_whole_and_so_is_an_undo(
 
 @pytest.mark.parametrize("args", ["rebase v2.0 --text-only", "refresh area"])
 def test_a_rebase_and_a_refresh_are_taken_back_too(queue: Toy, program: Program, args: str) -> None:
-    queue.write("LICENSE", "free\n")
-    for words in (("add", "-A"), ("commit", "-qm", "Toy 2.0"), ("tag", "v2.0")):
-        git(queue.upstream, *words)
+    release(queue, {"LICENSE": "free\n"})
     program.ok("edit", "area")
     tree = queue.queue / ".contribbot/edit/area"
     (tree / "NEW").write_text("newer\n")

@@ -20,8 +20,9 @@ from contribbot.model.record import StyleDetails
 from contribbot.queue.load import find_line, load_queue
 from contribbot.runners.plan import Runners
 from contribbot.verify.stages.style import message_problems
+from tests.buildtoy import with_sources
 from tests.conftest import Program
-from tests.toy import FIXED, Toy, git
+from tests.toy import FIXED, Toy
 
 ROOT = Path(__file__).parent.parent
 
@@ -325,17 +326,12 @@ def test_style_goes_by_gitattributes_and_the_line_endings_of_a_file(
     toy: Toy, program: Program
 ) -> None:
     rules = "*.md whitespace=-blank-at-eol\n*.raw -text\n*.bat text eol=crlf\n"
-    toy.write(".gitattributes", f"{rules}*.tab whitespace=tab-in-indent\n")
+    rules += "*.tab whitespace=tab-in-indent\n"
     dos, unix = b"a\r\nb\n", b"z\n"
-    before = {"mixed.txt": dos, "worse.txt": dos, "kept.raw": dos}
-    before |= dict.fromkeys(("run.bat", "a.md", "plain.txt", "a.tab"), unix)
-    for name, content in before.items():
-        toy.write(name, content)
+    before = dict.fromkeys(("run.bat", "a.md", "plain.txt", "a.tab"), unix)
+    before |= dict.fromkeys(("mixed.txt", "worse.txt", "kept.raw"), dos)
     (toy.upstream / "link").symlink_to("README")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "-m", "Files with rules")
-    git(toy.upstream, "tag", "-f", "v1.0")
-    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    with_sources(toy, {**before, ".gitattributes": rules})
     (toy.upstream / "link").unlink()
     after: dict[str, str | bytes] = {
         "mixed.txt": b"a\r\nc\r\nb\n", "kept.raw": b"x\r\ny\r\n", "run.bat": b"echo\r\nmore\r\n",

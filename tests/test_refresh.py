@@ -13,8 +13,10 @@ from pydantic import JsonValue
 from contribbot.queue.arrange import range_diff
 from contribbot.queue.history import versions
 from contribbot.queue.load import load_queue
+from tests.buildtoy import with_sources
 from tests.conftest import REAL_CACHE, Program, dig
 from tests.hostile import person
+from tests.lifetoy import resolve
 from tests.toy import AREA, FIXED, Toy, git, one_check, snapshot
 
 ROOT = Path(__file__).parent.parent
@@ -41,10 +43,7 @@ def refreshed(program: Program, name: str = "area") -> dict[str, JsonValue]:
 def series(toy: Toy, *steps: dict[str, str | bytes]) -> list[bytes]:
     """Return changes on top of each other as the patch files of one series."""
     for number, step in enumerate(steps, start=1):
-        for path, content in step.items():
-            toy.write(path, content)
-        git(toy.upstream, "add", "-A")
-        git(toy.upstream, "commit", "-q", "-m", f"Step {number}\n\nBody.")
+        toy.change(step, f"Step {number}\n\nBody.")
     files = [
         git(toy.upstream, "format-patch", "-1", "--stdout", "--zero-commit", f"HEAD~{back}")
         for back in reversed(range(len(steps)))
@@ -159,13 +158,8 @@ def test_files_of_patch_toml_follow(program: Program, queue: Path) -> None:
 
 
 def test_bytes_of_all_kinds_survive(program: Program, toy: Toy, home: Path) -> None:
-    toy.write("old.py", AREA)
-    toy.write("run.sh", "#!/bin/sh\n")
-    toy.write("latin.txt", b"caf\xe9\r\n" * 3 + b"end")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "--amend", "-m", "Toy 1.0")
-    git(toy.upstream, "tag", "-f", "v1.0")
-    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    latin = b"caf\xe9\r\n" * 3 + b"end"
+    with_sources(toy, {"old.py": AREA, "run.sh": "#!/bin/sh\n", "latin.txt": latin})
     toy.put_area()
     program.env["HOME"] = str(home)
     tree = opened(program)
@@ -337,9 +331,7 @@ def test_patches_above_that_conflict_wait_for_a_person(program: Program, toy: To
     # Whoever resolves it goes on in the tree with the conflict.
     tree = Path(str(said["resolve"]))
     assert program("refresh", cwd=tree).code == 2
-    (tree / AREA_FILE).write_text(HALF + CUBE)
-    git(tree, "add", "-A")
-    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    resolve(tree, HALF + CUBE)
     ran = program("refresh", "--json", cwd=tree)
     assert (ran.code, ran.json()["carried"], ran.json()["broken"]) == (0, ["cube"], [])
     assert not tree.exists()

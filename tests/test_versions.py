@@ -9,6 +9,7 @@ from contribbot.queue.arrange import range_diff, read_range
 from contribbot.queue.history import journal_file, versions
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
+from tests.releases import release
 from tests.test_refresh import AREA_FILE, HALF, series
 from tests.toy import AREA, FIXED, Toy, git, record
 
@@ -118,12 +119,8 @@ def test_a_version_is_compared_on_what_it_stood_on(toy: Toy) -> None:
 
 
 def test_a_version_of_a_release_that_left_is_compared(changed: Toy) -> None:
-    git(changed.upstream, "checkout", "-q", "main")
-    changed.write("README", "toys\n")
-    git(changed.upstream, "commit", "-qam", "Toy 2.0")
-    git(changed.upstream, "tag", "v2.0")
     old = changed.commit
-    changed.commit = git(changed.upstream, "rev-parse", "HEAD").decode().strip()
+    changed.commit = release(changed, {"README": "toys\n"}).commit
     changed.put_queue(["area"])
     for path in ("patches/queue.toml", "patches/area/patch.toml"):
         changed.edit(path, '"v1.0"', '"v2.0"')

@@ -25,7 +25,8 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     for tag, area in (
         ("v1.1", SHIFTED), ("v1.2", BESIDE), ("v1.3", WRONG), ("v1.4", MENDED), ("v1.5", TAKEN),
     ):  # fmt: skip
-        release(toy, tag, {"src/toy/area.py": area})
+        toy.change({"src/toy/area.py": area}, f"Toy {tag}")
+        git(toy.upstream, "tag", tag)
     git(toy.upstream, "reset", "-q", "--hard", "v1.0")
     return contents(toy.upstream)
 
@@ -39,12 +40,3 @@ def releases(toy: Toy, history: dict[str, bytes], outcome_cache: None) -> Toy:
     toy.put_area()
     git(toy.queue, "init", "-q")
     return toy
-
-
-def release(toy: Toy, tag: str, files: dict[str, str]) -> None:
-    """Commit and tag a release of the upstream."""
-    for path, content in files.items():
-        toy.write(path, content)
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "--allow-empty", "-m", f"Toy {tag}")
-    git(toy.upstream, "tag", tag)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Program, dig
-from tests.life.conftest import SHIFTED, TAKEN, WRONG, release
+from tests.life.conftest import SHIFTED, TAKEN, WRONG
+from tests.releases import release
 from tests.toy import Toy, git
 
 
@@ -85,8 +86,8 @@ def test_a_range_that_makes_no_sense_is_named(
 
 
 def test_what_has_the_text_already_is_not_called_broken(area: Toy, program: Program) -> None:
-    release(area, "v1.1", {"src/toy/area.py": SHIFTED})
-    release(area, "v1.2", {"src/toy/area.py": TAKEN})
+    release(area, {"src/toy/area.py": SHIFTED}, "v1.1")
+    release(area, {"src/toy/area.py": TAKEN}, "v1.2")
     ran = program.ok("bisect", "area", "v1.0", "v1.2")
     assert ran.out == (
         "area: v1.2 is the first that has all of its text already: it is upstream there,"
@@ -109,7 +110,7 @@ def test_an_end_may_be_a_pre_release(releases: Toy, program: Program) -> None:
 
 def test_an_end_that_cannot_be_had_is_no_wrong_usage(releases: Toy, program: Program) -> None:
     program.ok("status", "--against", "v1.1", "--text-only")
-    release(releases, "v1.6", {"src/toy/area.py": WRONG + "# lost\n"})
+    release(releases, {"src/toy/area.py": WRONG + "# lost\n"}, "v1.6")
     lost = git(releases.upstream, "rev-parse", "v1.6:src/toy/area.py").decode().strip()
     (releases.upstream / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
     ran = program("bisect", "area", "v1.0", "v1.6")

@@ -11,8 +11,10 @@ from contribbot.queue.history import versions
 from contribbot.queue.load import load_queue
 from tests.conftest import Program, dig
 from tests.hostile import person
-from tests.life.conftest import WRONG, release
+from tests.life.conftest import WRONG
 from tests.life.test_status import top
+from tests.lifetoy import resolve
+from tests.releases import release
 from tests.test_refresh import AREA_FILE, series
 from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check, snapshot
 
@@ -26,12 +28,6 @@ def resolving(program: Program) -> Path:
     """Begin the move to v1.3, and return the tree that holds the conflict."""
     ran = program.refused("rebase", "v1.3", "--text-only", "--resolve", "--json", code=1)
     return Path(str(dig(ran.json(), "resolve")))
-
-
-def resolve(tree: Path, content: str = FIXED) -> None:
-    (tree / "src/toy/area.py").write_text(content)
-    git(tree, "add", "-A")
-    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
 
 
 def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
@@ -146,8 +142,7 @@ def test_a_move_that_waits_can_be_given_up(releases: Toy, program: Program) -> N
 
 def test_renamed_files_are_followed(releases: Toy, program: Program) -> None:
     git(releases.upstream, "mv", "src/toy/area.py", "src/toy/plane.py")
-    release(releases, "v2.0", {"README": "moved\n"})
-    git(releases.upstream, "reset", "-q", "--hard", "v1.0")
+    release(releases, {"README": "moved\n"}, "v2.0")
     program.ok("rebase", "v2.0", "--text-only")
     assert (
         'files = ["src/toy/plane.py"]' in (releases.queue / "patches/area/patch.toml").read_text()
@@ -264,8 +259,7 @@ def test_what_nothing_is_left_of_says_how_to_go_on(program: Program) -> None:
 def test_what_is_asked_when_it_goes_on_is_heard(releases: Toy, program: Program) -> None:
     releases.put_patch("readme", patch=releases.format_patch({"README": "toys\n"}))
     releases.put_queue(["area", "readme"])
-    release(releases, "v1.6", {"src/toy/area.py": WRONG, "README": "toys\n"})
-    git(releases.upstream, "reset", "-q", "--hard", "v1.0")
+    release(releases, {"src/toy/area.py": WRONG, "README": "toys\n"}, "v1.6")
     ran = program("rebase", "v1.6", "--text-only", "--resolve", "--json")
     resolve(Path(str(dig(ran.json(), "resolve"))))
     ran = program("rebase", "--continue")
@@ -339,14 +333,11 @@ def test_what_applies_is_carried_to_the_end(releases: Toy, program: Program) -> 
 
 def test_a_commit_that_the_base_has_is_skipped(releases: Toy, program: Program) -> None:
     two_commits(releases)
-    release(releases, "v1.6", {AREA_FILE: FIXED, "README": "other\n"})
-    git(releases.upstream, "reset", "-q", "--hard", "v1.0")
+    release(releases, {AREA_FILE: FIXED, "README": "other\n"}, "v1.6")
     ran = program("rebase", "v1.6", "--text-only", "--resolve", "--json")
     tree = Path(str(dig(ran.json(), "resolve")))
     assert dig(ran.json(), "conflicted") == ["README"]
-    (tree / "README").write_text("other\nareas\n")
-    git(tree, "add", "-A")
-    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    resolve(tree, "other\nareas\n", "README")
     program.ok("rebase", "--continue")
     (file,) = load_queue(releases.queue).patch("area").files
     assert b"Say more" in file.content
