@@ -12,7 +12,6 @@ from contribbot.git.pins.sources import provide
 from contribbot.git.repository import open_store
 from contribbot.queue.load import Queue, load_queue
 from tests.buildtoy import with_sources
-from tests.conftest import Program, Ran
 from tests.toy import FIXED, GIT_ENV, Toy, git
 
 CRLF = b"one\r\ntwo\r\nthree\r\nfour\r\n"
@@ -105,20 +104,6 @@ def three_commits(folder: Path) -> str:
     (folder / "tool.sh").chmod(0o755)
     commit(folder, "Make the tool run\n", {"new.py": "X = 1\n"})
     return base
-
-
-def contribbot(
-    queue: Path, *args: str | Path, stdin: bytes = b"", env: dict[str, str] | None = None
-) -> Ran:
-    """Call the program in a queue."""
-    return Program(queue, env or {})(*args, stdin=stdin)
-
-
-def succeed(
-    queue: Path, *args: str | Path, stdin: bytes = b"", env: dict[str, str] | None = None
-) -> Ran:
-    """Call the program in a queue; the program must end with 0."""
-    return Program(queue, env or {}).ok(*args, stdin=stdin)
 
 
 def tree_of(queue: Queue, name: str) -> str:

@@ -10,7 +10,6 @@ from contribbot.cli.verify import CheckReport
 from contribbot.model.record import CheckDetails
 from tests.conftest import Program
 from tests.contribute.terminal import sitting
-from tests.lifetoy import contribbot
 from tests.toy import FIXED, PASS_TO_PASS, Toy, one_check
 
 RED = "from toy.area import rectangle\n\n\ndef test_it():\n    assert rectangle(2, 3) == 6\n"
@@ -96,7 +95,7 @@ def test_what_is_run(
 )  # fmt: skip
 def test_what_is_wrong_in_a_check(toy: Toy, check: str, reason: str, said: str, code: int) -> None:
     toy.put_area(checks=one_check(reason=reason), check_files={"test_red.py": check})
-    ran = contribbot(toy.queue, "check", "area")
+    ran = Program(toy.queue)("check", "area")
     assert said in ran.out
     assert ("To record it" in ran.out) == (code == 0)
     assert ran.code == code, ran.out
@@ -105,7 +104,7 @@ def test_what_is_wrong_in_a_check(toy: Toy, check: str, reason: str, said: str, 
 def test_a_reason_below_the_first_line_of_a_message_has_a_key_of_its_own(toy: Toy) -> None:
     content = RED.replace("rectangle(2, 3) == 6", "[rectangle(2, 3)] == [6]")
     toy.put_area(checks=one_check(reason="At index 0"), check_files={"test_red.py": content})
-    ran = contribbot(toy.queue, "check", "area", "--on", "base", "--json")
+    ran = Program(toy.queue)("check", "area", "--on", "base", "--json")
     (failure,) = CheckReport.model_validate_json(ran.out).runs[0].failures
     assert (failure.message, failure.line) == (
         "AssertionError: assert [5] == [6]", "At index 0 diff: 5 != 6",
@@ -113,14 +112,14 @@ def test_a_reason_below_the_first_line_of_a_message_has_a_key_of_its_own(toy: To
 
 
 def test_before_there_are_commits(toy: Toy) -> None:
-    assert contribbot(toy.queue, "new", "area", "--title", "T").code == 0
-    ran = contribbot(toy.queue, "check", "area")
+    assert Program(toy.queue)("new", "area", "--title", "T").code == 0
+    ran = Program(toy.queue)("check", "area")
     assert (ran.code, ran.out) == (2, "")
     assert "area: patch.toml states no check; write patches/area/checks/test_red.py" in ran.err
     stated = toy.queue / "patches/area/patch.toml"
     stated.write_text(stated.read_text() + one_check())
     toy.put("patches/area/checks/test_red.py", RED)
-    ran = contribbot(toy.queue, "check", "area")
+    ran = Program(toy.queue)("check", "area")
     assert (ran.code, ran.err) == (0, "")
     assert "red on the base: 1 failed: as expected" in ran.out
     assert "red on the patched tree: not run: no commits yet; contribbot edit area" in ran.out

@@ -10,7 +10,7 @@ import pytest
 from contribbot.errors import QueueError
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exchange import mbox
-from tests.lifetoy import contribbot, succeed
+from tests.conftest import Program
 from tests.test_refresh import AREA_FILE, series
 from tests.toy import FIXED, Toy, git, snapshot
 
@@ -37,48 +37,50 @@ def applied(toy: Toy, folder: Path, content: str, *program: str) -> str:
     return (folder / "src/toy/area.py").read_text()
 
 
-def test_what_it_depends_on_comes_along(stack: Toy, tmp_path: Path) -> None:
+def test_what_it_depends_on_comes_along(stack: Toy, program: Program, tmp_path: Path) -> None:
     before = snapshot(stack.queue)
-    ran = succeed(stack.queue, "queue", "export", "upper")
+    ran = program.ok("queue", "export", "upper")
     assert "lower, upper: 2 commits for toy v1.0" in ran.err
     assert "with lower, on which they depend" in ran.err
     assert applied(stack, tmp_path / "tree", ran.out) == UPPER
     assert snapshot(stack.queue) == before
 
 
-def test_everything_in_the_queues_order(stack: Toy) -> None:
-    ran = contribbot(stack.queue, "queue", "export", "-o", "out.mbox")
+def test_everything_in_the_queues_order(stack: Toy, program: Program) -> None:
+    ran = program("queue", "export", "-o", "out.mbox")
     assert (ran.code, ran.out) == (0, ""), ran.err
     subjects = re.findall(r"^Subject: (.*)", (stack.queue / "out.mbox").read_text(), re.MULTILINE)
     assert subjects == ["[PATCH] Step 1", "[PATCH] Beside", "[PATCH] Step 2"]
 
 
-def test_what_does_not_apply_exactly_is_written_anew(stack: Toy, tmp_path: Path) -> None:
+def test_what_does_not_apply_exactly_is_written_anew(
+    stack: Toy, program: Program, tmp_path: Path
+) -> None:
     path = stack.queue / "patches/lower/0001-change.patch"
     text = path.read_text()
     (hunk,) = re.findall(r"^@@ -[^\n]*", text, re.MULTILINE)
     path.write_text(text.replace(hunk, re.sub(r"(?<=[-+])\d+", "2", hunk)))
-    ran = contribbot(stack.queue, "queue", "export", "lower")
+    ran = program("queue", "export", "lower")
     assert (ran.code, hunk in ran.out) == (0, True), ran.err
     assert applied(stack, tmp_path / "tree", ran.out) == FIXED
 
 
-def test_a_conflict_is_shown(stack: Toy) -> None:
+def test_a_conflict_is_shown(stack: Toy, program: Program) -> None:
     stack.put_patch("lower", patch=stack.format_patch({"src/toy/area.py": UPPER}))
-    ran = contribbot(stack.queue, "queue", "export", "upper")
+    ran = program("queue", "export", "upper")
     assert (ran.code, ran.out) == (1, "")
     assert "hunk 1 of src/toy/area.py does not apply to toy v1.0" in ran.err
     assert "the pin has, at line" in ran.err
 
 
-def test_patches_of_several_pins_and_one_without_commits(stack: Toy) -> None:
-    contribbot(stack.queue, "new", "bare", "--title", "T")
-    ran = contribbot(stack.queue, "queue", "export")
+def test_patches_of_several_pins_and_one_without_commits(stack: Toy, program: Program) -> None:
+    program("new", "bare", "--title", "T")
+    ran = program("queue", "export")
     assert (ran.code, ran.out) == (2, "")
     assert "bare: no commits yet" in ran.err
     stack.add_pin()
     stack.edit("patches/bare/patch.toml", "v1.0", "v2.0")
-    ran = contribbot(stack.queue, "queue", "export", "bare", "lower")
+    ran = program("queue", "export", "bare", "lower")
     assert (ran.code, ran.out) == (2, "")
     assert "the patches stand on several pins (toy v1.0, toy v2.0)" in ran.err
     assert "name those of one pin: contribbot queue export NAME" in ran.err

@@ -15,7 +15,7 @@ from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exchange import is_plain
 from tests.conftest import Program
-from tests.lifetoy import clone, commit, contribbot, reloaded, succeed, tree_of
+from tests.lifetoy import clone, commit, reloaded, tree_of
 from tests.toy import AREA, FIXED, Toy, git, snapshot
 
 HEAD = b"From: A <a@b.c>\nDate: Tue, 14 Nov 2023 23:13:20 +0100\nSubject: x\n\n"
@@ -32,15 +32,15 @@ def mine(toy: Toy) -> Path:
     return folder
 
 
-def assert_refused(toy: Toy, *args: str | Path, said: str, code: int = 2) -> None:
+def assert_refused(program: Program, *args: str | Path, said: str, code: int = 2) -> None:
     """An import says this in one line, and the queue is as it was."""
-    ran = Program(toy.queue).refused("new", "area", *args, code=code)
+    ran = program.refused("new", "area", *args, code=code)
     assert (ran.out, ran.err.count("\n")) == ("", 1)
     assert said in ran.err
 
 
-def test_a_branch_of_a_clone(toy: Toy, mine: Path) -> None:
-    ran = succeed(toy.queue, "new", "area", mine, "fix", "--json")
+def test_a_branch_of_a_clone(toy: Toy, program: Program, mine: Path) -> None:
+    ran = program.ok("new", "area", mine, "fix", "--json")
     said = ran.json()
     assert said["written"] is True
     assert said["files"] == ["src/toy/area.py"]
@@ -50,22 +50,22 @@ def test_a_branch_of_a_clone(toy: Toy, mine: Path) -> None:
     assert reloaded(toy).patch("area").paths == ("src/toy/area.py",)
     assert [check.file for check in spec.checks] == ["test_red.py"]
     # It is what verify takes: only the proof is missing.
-    report = contribbot(toy.queue, "verify", "area", "--json").report()
+    report = program("verify", "area", "--json").report()
     assert [one.outcome for one in report.stages if one.stage in {"apply", "style"}] == [
         "passed", "passed",
     ]  # fmt: skip
 
 
-def test_a_branch_of_a_work_tree_that_edit_made(toy: Toy, tmp_path: Path) -> None:
+def test_a_branch_of_a_work_tree_that_edit_made(toy: Toy, program: Program, tmp_path: Path) -> None:
     toy.put_patch("readme", patch=toy.format_patch({"README": "mine\n"}), files=("README",))
     tree = tmp_path / "tree"
-    succeed(toy.queue, "edit", "readme", "--at", tree)
+    program.ok("edit", "readme", "--at", tree)
     git(tree, "checkout", "-q", "-b", "fix", "refs/contribbot/base")
     commit(tree, "Multiply the sides", {"src/toy/area.py": FIXED})
     # As of a source archive, whose tree has a commit of its own.
     place = toy.queue / "patches/queue.toml"
     place.write_text(re.sub(r"(?m)^commit = .*\n", "", place.read_text()))
-    succeed(toy.queue, "new", "area", tree, "fix")
+    program.ok("new", "area", tree, "fix")
     assert reloaded(toy).patch("area").paths == ("src/toy/area.py",)
 
 
@@ -74,19 +74,19 @@ def made(folder: Path) -> Path:
     return folder
 
 
-def test_a_work_tree_of_a_clone_and_a_shallow_one(toy: Toy, mine: Path) -> None:
+def test_a_work_tree_of_a_clone_and_a_shallow_one(toy: Toy, program: Program, mine: Path) -> None:
     tree = toy.root / "tree"
     git(mine, "worktree", "add", "-q", str(tree), "fix~0")
-    succeed(toy.queue, "new", "area", tree, "v1.0..HEAD")
+    program.ok("new", "area", tree, "v1.0..HEAD")
     shallow = toy.root / "shallow"
     git(toy.root, "clone", "-q", "--depth=2", "-b", "fix", mine.as_uri(), str(shallow))
-    succeed(toy.queue, "new", "again", shallow, "HEAD~1..")
+    program.ok("new", "again", shallow, "HEAD~1..")
     assert reloaded(toy).patch("again").files == reloaded(toy).patch("area").files
 
 
-def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
+def test_commits_that_no_patch_file_can_hold(toy: Toy, program: Program, mine: Path) -> None:
     def refused(said: str, branch: str = "fix") -> None:
-        assert_refused(toy, mine, branch, said=said)
+        assert_refused(program, mine, branch, said=said)
         git(mine, "reset", "-q", "--hard", "HEAD~1")
 
     git(mine, "commit", "-q", "--allow-empty", "-m", "Nothing in it")
@@ -99,7 +99,7 @@ def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
         commit(mine, f"{subject}\n\n{body}", {"README": "x\n"})
         refused(f"commit {subject!r}: its message cannot stand in a patch file")
     commit(mine, "Cut\n\nabove\n---\nbelow\n", {"README": "x\n"})
-    succeed(toy.queue, "new", "cut", mine, "fix~1..fix")
+    program.ok("new", "cut", mine, "fix~1..fix")
     (file,) = reloaded(toy).patch("cut").files
     assert b"\n\nabove\n ---\nbelow\n---\n" in file.content
     git(mine, "reset", "-q", "--hard", "HEAD~1")
@@ -110,7 +110,7 @@ def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
     plain = toy.root / "plain"
     git(toy.root, "clone", "-q", "-b", "fix", str(mine), str(plain))
     (toy.root / "sub.mbox").write_bytes(git(plain, "format-patch", "-1", "--stdout"))
-    assert_refused(toy, toy.root / "sub.mbox", said="submodule")
+    assert_refused(program, toy.root / "sub.mbox", said="submodule")
     refused("vendor/sub")
     git(mine, "checkout", "-q", "-b", "side", "main")
     commit(mine, "Beside it\n", {"README": "side\n"})
@@ -125,24 +125,26 @@ def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
         (("--all",), "no such option"),
     ],
 )
-def test_ranges_that_are_none(toy: Toy, mine: Path, args: tuple[str, ...], said: str) -> None:
-    ran = contribbot(toy.queue, "new", "area", mine, *args)
+def test_ranges_that_are_none(
+    toy: Toy, program: Program, mine: Path, args: tuple[str, ...], said: str
+) -> None:
+    ran = program("new", "area", mine, *args)
     assert ran.code == 2
     assert said in ran.err
     assert "area" not in reloaded(toy).specs
 
 
-def test_a_branch_of_a_clone_without_the_pin(toy: Toy, tmp_path: Path) -> None:
+def test_a_branch_of_a_clone_without_the_pin(program: Program, tmp_path: Path) -> None:
     other = made(tmp_path / "other")
     git(other, "init", "-q", "-b", "main")
     commit(other, "Else\n", {"README": "else\n"})
-    assert_refused(toy, other, "main", said="where does main start? It has no tag v1.0")
-    assert_refused(toy, tmp_path, "a..b", said="not a git repository")
+    assert_refused(program, other, "main", said="where does main start? It has no tag v1.0")
+    assert_refused(program, tmp_path, "a..b", said="not a git repository")
 
 
-def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -> None:
+def test_a_conflict_shows_three_sides_and_writes_nothing(program: Program, mine: Path) -> None:
     commit(mine, "More\n", {"src/toy/area.py": FIXED.replace("area", "surface")})
-    ran = Program(toy.queue).refused("new", "area", mine, "fix~1..fix", code=1)
+    ran = program.refused("new", "area", mine, "fix~1..fix", code=1)
     rows = ran.out.splitlines()
     headline = f"0001-More.patch: {HEADLINE}: the lines that it expects at line 7 are not there"
     assert (rows[0], rows[-1]) == (headline, "area: not imported, nothing was written")
@@ -150,7 +152,7 @@ def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -
         "  the patch expects:", "  the pin has, at line 7:", "  the patch wants:",
     ]  # fmt: skip
     assert {"    >     return area", "    >     return width + height"} <= {*rows}
-    document = contribbot(toy.queue, "new", "area", mine, "fix~1..fix", "--json").json()
+    document = program("new", "area", mine, "fix~1..fix", "--json").json()
     assert document["written"] is False
     assert isinstance(document["conflicts"], list)
     side = ConflictSide.model_validate_json(json.dumps(document["conflicts"][0]))
@@ -160,32 +162,34 @@ def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -
     assert side.headline in ran.out
 
 
-def test_on_top_of_another_patch(toy: Toy, mine: Path) -> None:
+def test_on_top_of_another_patch(toy: Toy, program: Program, mine: Path) -> None:
     toy.put_patch("lower")
     toy.put_queue(["lower"])
     commit(mine, "More\n", {"src/toy/area.py": FIXED.replace("area =", "surface =").replace(
         "return area", "return surface")})  # fmt: skip
-    succeed(toy.queue, "new", "upper", mine, "fix~1..fix", "--depends-on", "lower")
+    program.ok("new", "upper", mine, "fix~1..fix", "--depends-on", "lower")
     assert reloaded(toy).below("upper") == ["lower"]
     tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
     assert tree_of(reloaded(toy), "upper") == tree
 
 
-def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> None:
+def test_standard_input_with_a_cover_letter_and_crlf(
+    toy: Toy, program: Program, mine: Path
+) -> None:
     plain = toy.root / "plain"
     git(toy.root, "clone", "-q", "-b", "fix", str(mine), str(plain))
     commit(plain, "More\n", {"README": "more\n"})
     mbox = git(plain, "format-patch", "--cover-letter", "-2", "--stdout")
     assert b"[PATCH 0/2]" in mbox
-    succeed(toy.queue, "new", "area", "-", stdin=mbox)
+    program.ok("new", "area", "-", stdin=mbox)
     assert [one.name for one in reloaded(toy).patch("area").files] == [
         "0001-Multiply-the-sides.patch", "0002-More.patch",
     ]  # fmt: skip
-    succeed(toy.queue, "new", "dos", "-", stdin=mbox.replace(b"\n", b"\r\n"))
+    program.ok("new", "dos", "-", stdin=mbox.replace(b"\n", b"\r\n"))
     out = toy.root / "out"
     git(plain, "format-patch", "-q", "--cover-letter", "-2", "-o", str(out))
     letter = out / "0000-cover-letter.patch"
-    succeed(toy.queue, "new", "folder", out)
+    program.ok("new", "folder", out)
     contents = [
         [file.content for file in reloaded(toy).patch(name).files]
         for name in ("area", "dos", "folder")
@@ -193,8 +197,7 @@ def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> No
     assert contents[0] == contents[1]
     assert len(contents[2]) == 2
     assert (
-        "no patch in it; it holds a cover letter only"
-        in Program(toy.queue).refused("new", "none", letter).err
+        "no patch in it; it holds a cover letter only" in program.refused("new", "none", letter).err
     )
 
 
@@ -212,17 +215,17 @@ def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> No
         (HEAD + HUNK.replace(b"a/", b"").replace(b"b/", b""), "README does not apply"),
     ],
 )
-def test_what_is_no_patch(toy: Toy, content: bytes, said: str) -> None:
+def test_what_is_no_patch(toy: Toy, program: Program, content: bytes, said: str) -> None:
     path = toy.put("../x.patch", content)
     before = snapshot(toy.queue)
-    ran = contribbot(toy.queue, "new", "area", path)
+    ran = program("new", "area", path)
     assert ran.code in {1, 2}, ran.err
     assert said in ran.err + ran.out
     assert snapshot(toy.queue) == before
 
 
 def test_another_release_is_merged_from_the_text_that_the_commits_were_made_of(
-    toy: Toy, mine: Path
+    toy: Toy, program: Program, mine: Path
 ) -> None:
     """The branch stands on a commit that is not the pin, whose context differs."""
     git(mine, "checkout", "-q", "-B", "fix", "v1.0")
@@ -231,7 +234,7 @@ def test_another_release_is_merged_from_the_text_that_the_commits_were_made_of(
     fixed = FIXED.replace("triangle(base, height)", "triangle(b, h)")
     commit(mine, "Multiply\n", {"src/toy/area.py": fixed})
     commit(mine, "Say so\n", {"src/toy/area.py": fixed.replace("Areas.", "Areas, by product.")})
-    ran = succeed(toy.queue, "new", "area", mine, "fix~2..fix")
+    ran = program.ok("new", "area", mine, "fix~2..fix")
     assert "merged with what the pin has: 0001-Multiply.patch" in ran.out
     tree = tree_of(reloaded(toy), "area")
     store = open_store(stores_folder(), "toy")
@@ -241,20 +244,20 @@ def test_another_release_is_merged_from_the_text_that_the_commits_were_made_of(
     other = later.replace("width + height", "height + width")
     commit(mine, "Turn\n", {"src/toy/area.py": other})
     commit(mine, "Mend\n", {"src/toy/area.py": other.replace("height + width", "abs(width)")})
-    assert contribbot(toy.queue, "new", "turned", mine, "fix~1..fix").code == 1
+    assert program("new", "turned", mine, "fix~1..fix").code == 1
 
 
-def test_what_no_patch_is_in(toy: Toy, tmp_path: Path) -> None:
+def test_what_no_patch_is_in(toy: Toy, program: Program, tmp_path: Path) -> None:
     folder = made(tmp_path / "patches")
-    assert_refused(toy, folder, "-", said="- stands alone")
-    assert_refused(toy, tmp_path / "gone", said="gone: no such file or folder")
-    assert_refused(toy, toy.upstream, said="no patches in it; name the commits too")
+    assert_refused(program, folder, "-", said="- stands alone")
+    assert_refused(program, tmp_path / "gone", said="gone: no such file or folder")
+    assert_refused(program, toy.upstream, said="no patches in it; name the commits too")
     (folder / "x.mbox").write_bytes(toy.format_patch({"src/toy/area.py": FIXED}))
     toy.upstream.rename(toy.root / "away")
-    assert_refused(toy, folder, said="toy v1.0: no source can provide it", code=3)
+    assert_refused(program, folder, said="toy v1.0: no source can provide it", code=3)
 
 
-def test_a_mail_is_read_whatever_wraps_it(toy: Toy) -> None:
+def test_a_mail_is_read_whatever_wraps_it(toy: Toy, program: Program) -> None:
     mail = toy.format_patch({"src/toy/area.py": FIXED})
     assert is_plain(PatchFile("0001-x.patch", mail))
     head, _, body = mail.partition(b"\n\n")
@@ -263,23 +266,23 @@ def test_a_mail_is_read_whatever_wraps_it(toy: Toy) -> None:
         b"Content-Transfer-Encoding: quoted-printable\n\n" + quopri.encodestring(body)
     )
     assert b"=3D" in quoted
-    succeed(toy.queue, "new", "quoted", "-", stdin=quoted)
+    program.ok("new", "quoted", "-", stdin=quoted)
     content = reloaded(toy).patch("quoted").files[0].content
     assert b"+    area = width * height\n" in content
     # What editors put before a text is none of it.
     for number, before in enumerate([b"\xef\xbb\xbf", b"\n\r\n", b"\xef\xbb\xbf\n"]):
-        succeed(toy.queue, "new", f"bom{number}", "-", stdin=before + mail)
+        program.ok("new", f"bom{number}", "-", stdin=before + mail)
         assert [file.content for file in reloaded(toy).patch(f"bom{number}").files] == [mail]
 
 
-def test_a_subject_with_escapes_gives_a_title_that_loads(toy: Toy) -> None:
+def test_a_subject_with_escapes_gives_a_title_that_loads(toy: Toy, program: Program) -> None:
     mail = toy.format_patch({"README": "x\n"}, "\x1b[31mRed\x1b[0m and \x07a bell")
-    succeed(toy.queue, "new", "area", "-", stdin=mail)
+    program.ok("new", "area", "-", stdin=mail)
     queue = reloaded(toy)
     assert queue.specs["area"].title == "[31mRed [0m and a bell"
     assert queue.patch("area").files[0].content == mail
     bells = toy.format_patch({"README": "x\n"}, "\x07\x07")
-    ran = contribbot(toy.queue, "new", "bells", "-", stdin=bells)
+    ran = program("new", "bells", "-", stdin=bells)
     assert (ran.code, ran.out) == (2, "")
     assert "is no title; give one with --title" in ran.err
     assert reloaded(toy).specs.keys() == {"area"}

@@ -12,7 +12,6 @@ from contribbot.queue.load import load_queue
 from contribbot.queue.new import Wish, create, settle
 from contribbot.queue.transaction import transaction
 from tests.conftest import Program
-from tests.lifetoy import contribbot, succeed
 from tests.toy import FIXED, Toy, git, snapshot
 
 
@@ -20,8 +19,8 @@ def new(toy: Toy, name: str, *, pin: str | None = None, depends_on: tuple[str, .
     create(load_queue(toy.queue), Wish(name, "A title", pin, depends_on))
 
 
-def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
-    ran = succeed(toy.queue, "new", "area", "--title", 'Say "area" \\ twice')
+def test_it_makes_a_patch_that_loads(toy: Toy, program: Program) -> None:
+    ran = program.ok("new", "area", "--title", 'Say "area" \\ twice')
     assert "contribbot edit area" in ran.out
     queue = load_queue(toy.queue)
     assert list(queue.specs) == ["area"]
@@ -35,15 +34,15 @@ def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
     made = [".gitkeep", "checks", "patch.toml"]
     assert sorted(path.name for path in patch.folder.rglob("*")) == made
     git(toy.queue, "init", "-q")
-    succeed(toy.queue, "queue", "retire", "area", "--why", "done")
+    program.ok("queue", "retire", "area", "--why", "done")
     assert not patch.folder.exists()
-    succeed(toy.queue, "undo")
+    program.ok("undo")
     assert sorted(path.name for path in patch.folder.rglob("*")) == made
 
 
-def test_the_empty_folder_for_checks_stays_while_the_patch_does(toy: Toy) -> None:
+def test_the_empty_folder_for_checks_stays_while_the_patch_does(toy: Toy, program: Program) -> None:
     new(toy, "area")
-    succeed(toy.queue, "queue", "mv", "area", "plane")
+    program.ok("queue", "mv", "area", "plane")
     folder = toy.queue / "patches/plane"
     assert [path.name for path in (toy.queue / "patches").rglob("checks")] == ["checks"]
     assert (folder / "checks").is_dir()
@@ -55,13 +54,13 @@ def test_the_empty_folder_for_checks_stays_while_the_patch_does(toy: Toy) -> Non
     assert (folder / "checks").is_dir()
 
 
-def test_list_show_and_verify_say_what_it_lacks(toy: Toy) -> None:
+def test_list_show_and_verify_say_what_it_lacks(toy: Toy, program: Program) -> None:
     new(toy, "area")
-    assert contribbot(toy.queue, "queue", "list").out == "1  area  no commits  A title\n"
-    shown = contribbot(toy.queue, "show", "area").out
+    assert program("queue", "list").out == "1  area  no commits  A title\n"
+    shown = program("show", "area").out
     assert "commits   none yet: `contribbot edit area`" in shown
     assert "nothing is stated that could prove it yet" in shown
-    ran = contribbot(toy.queue, "verify", "area", "--json")
+    ran = program("verify", "area", "--json")
     assert ran.code == 1
     report = ran.report()
     assert report.verdict == "incomplete"
@@ -69,10 +68,10 @@ def test_list_show_and_verify_say_what_it_lacks(toy: Toy) -> None:
     assert ran.stages()["apply"].reason.startswith("no commits yet: `contribbot edit area`")
 
 
-def test_a_patch_that_nothing_proves_is_not_proved(toy: Toy) -> None:
+def test_a_patch_that_nothing_proves_is_not_proved(toy: Toy, program: Program) -> None:
     toy.put_patch(checks="", check_files={})
     toy.put_queue(["area"])
-    ran = contribbot(toy.queue, "verify", "area", "--json")
+    ran = program("verify", "area", "--json")
     assert ran.code == 1
     assert ran.report().verdict == "incomplete"
     assert ran.stages()["apply"].outcome == "passed"
@@ -111,19 +110,19 @@ def test_a_stack(toy: Toy) -> None:
         (("area", "--title", "T", "--pin", "v9"), "no pin v9 in "),
     ],
 )  # fmt: skip
-def test_what_cannot_be_begun(toy: Toy, args: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_begun(toy: Toy, program: Program, args: tuple[str, ...], said: str) -> None:
     toy.put("patches/notes/notes.txt", "mine")
-    ran = Program(toy.queue).refused("new", *args)
+    ran = program.refused("new", *args)
     assert (ran.out, ran.err.count("\n")) == ("", 1)
     assert said in ran.err
 
 
-def test_which_of_several_pins(toy: Toy) -> None:
+def test_which_of_several_pins(toy: Toy, program: Program) -> None:
     toy.put_queue([])
     toy.add_pin()
     with pytest.raises(UsageError, match=r"which pin does area stand on\? toy v1.0, toy v2.0"):
         new(toy, "area")
-    assert "gone.patch: no such file" in contribbot(toy.queue, "new", "area", "gone.patch").err
+    assert "gone.patch: no such file" in program("new", "area", "gone.patch").err
     for pin in ("v2.0", "toy v2.0"):
         assert settle(load_queue(toy.queue), Wish("area", "T", pin=pin)).pin.tag == "v2.0"
     with pytest.raises(UsageError, match="which pin") as caught:
@@ -143,7 +142,7 @@ def test_an_invalid_queue_stays_as_it_is(toy: Toy) -> None:
     assert snapshot(toy.queue) == before
 
 
-def started(toy: Toy, *args: str) -> str:
+def started(toy: Toy, program: Program, *args: str) -> str:
     """Begin a patch from commits on a branch of a clone; return what is printed."""
     toy.write("src/toy/area.py", FIXED)
     git(toy.upstream, "checkout", "-qb", "mend")
@@ -151,7 +150,7 @@ def started(toy: Toy, *args: str) -> str:
     git(toy.upstream, "commit", "-qaF", "-", stdin=message.encode())
     mail = git(toy.upstream, "format-patch", "-1", "--stdout")
     toy.put("mend.patch", mail)
-    ran = contribbot(toy.queue, "new", "area", *args)
+    ran = program("new", "area", *args)
     assert (ran.code, ran.err) == (0, "")
     return ran.out
 
@@ -166,9 +165,9 @@ def started(toy: Toy, *args: str) -> str:
     ],
 )
 def test_a_start_fills_in_what_its_message_says_and_begins_a_check(
-    toy: Toy, args: tuple[str, ...]
+    toy: Toy, program: Program, args: tuple[str, ...]
 ) -> None:
-    said = started(toy, *args)
+    said = started(toy, program, *args)
     assert "write the check patches/area/checks/test_red.py" in said
     patch = load_queue(toy.queue).patch("area")
     assert patch.spec.title == "Multiply the sides"
@@ -179,9 +178,9 @@ def test_a_start_fills_in_what_its_message_says_and_begins_a_check(
     assert b'module = import_file("src/toy/area.py")' in check.content
 
 
-def test_the_begun_check_runs_and_says_that_it_is_to_be_written(toy: Toy) -> None:
-    started(toy, "mend.patch", "--title", "Mine")
-    ran = contribbot(toy.queue, "verify", "area", "--json")
+def test_the_begun_check_runs_and_says_that_it_is_to_be_written(toy: Toy, program: Program) -> None:
+    started(toy, program, "mend.patch", "--title", "Mine")
+    ran = program("verify", "area", "--json")
     assert (ran.code, ran.report().verdict) == (3, "incomplete")
     assert "UnwrittenCheckError: write the check: call" in ran.stages()["reproduce red"].reason
     assert load_queue(toy.queue).specs["area"].title == "Mine"
@@ -197,31 +196,31 @@ reason = "^AssertionError: assert 5 == "
 """
 
 
-def test_a_patch_toml_of_six_lines_proves_a_fix(area: Toy) -> None:
+def test_a_patch_toml_of_six_lines_proves_a_fix(area: Toy, program: Program) -> None:
     area.put("patches/area/patch.toml", SHORTEST)
-    ran = contribbot(area.queue, "verify", "area", "--json")
+    ran = program("verify", "area", "--json")
     assert (ran.code, ran.report().verdict) == (0, "proved")
     assert ran.stages()["reproduce red"].outcome == "passed"
-    assert "files     src/toy/area.py\n" in contribbot(area.queue, "show", "area").out
+    assert "files     src/toy/area.py\n" in program("show", "area").out
     assert load_queue(area.queue).specs["area"].unwritten == ("problem", "root_cause", "solution")
     # What is not stated is not written by a command that changes the patch.
-    succeed(area.queue, "edit", "area")
+    program.ok("edit", "area")
     (area.queue / ".contribbot/edit/area/README").write_text("more\n")
-    succeed(area.queue, "refresh", "area")
+    program.ok("refresh", "area")
     assert (area.queue / "patches/area/patch.toml").read_text() == SHORTEST
     assert load_queue(area.queue).patch("area").paths == ("README", "src/toy/area.py")
 
 
-def test_a_queue_inside_a_checkout_of_the_upstream(area: Toy) -> None:
+def test_a_queue_inside_a_checkout_of_the_upstream(area: Toy, program: Program) -> None:
     inside = area.upstream / "fixes"
     area.queue.rename(inside)
     head = git(area.upstream, "rev-parse", "HEAD")
-    succeed(inside, "new", "more", "--title", "More")
-    succeed(inside, "undo")
+    program.ok("new", "more", "--title", "More", cwd=inside)
+    program.ok("undo", cwd=inside)
     assert [*load_queue(inside).specs] == ["area"]
-    succeed(inside, "edit", "area")
+    program.ok("edit", "area", cwd=inside)
     assert git(area.upstream, "rev-parse", "HEAD") == head
-    succeed(inside, "verify", "area")
+    program.ok("verify", "area", cwd=inside)
     # The tree is open there alone: another clone knows nothing of it, and loses nothing.
     other = area.root / "other"
     git(area.upstream, "add", "fixes/patches", "fixes/upstreams")

@@ -6,15 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lifetoy import (
-    SPOILERS,
-    awkward,
-    clone,
-    reloaded,
-    succeed,
-    three_commits,
-    tree_of,
-)
+from tests.conftest import Program
+from tests.lifetoy import SPOILERS, awkward, clone, reloaded, three_commits, tree_of
 from tests.toy import Toy, git
 
 REAL = Path(__file__).parent.parent / "patches"
@@ -35,7 +28,7 @@ def spoilt(root: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def filled(toy: Toy) -> tuple[Toy, str]:
+def filled(toy: Toy, program: Program) -> tuple[Toy, str]:
     """A queue with an awkward patch that came from a clone, and the clone's tree."""
     awkward(toy)
     folder = clone(toy)
@@ -43,9 +36,8 @@ def filled(toy: Toy) -> tuple[Toy, str]:
     git(folder, "config", "core.autocrlf", "true")
     git(folder, "config", "commit.gpgsign", "true")
     (folder / ".git/hook-ran").unlink()
-    succeed(
-        toy.queue, "new", "area", folder, f"{base}..main", "--title", "Multiply the sides",
-        env=spoilt(toy.root),
+    program.ok("new", "area", folder, f"{base}..main", "--title", "Multiply the sides",
+        **spoilt(toy.root),
     )  # fmt: skip
     return toy, git(folder, "rev-parse", "main^{tree}").decode().strip()
 
@@ -63,36 +55,40 @@ def test_a_range_gives_the_tree_of_the_clone(filled: tuple[Toy, str]) -> None:
     assert not (toy.root / "clone/.git/hook-ran").exists()
 
 
-def test_git_am(filled: tuple[Toy, str], tmp_path: Path) -> None:
+def test_git_am(program: Program, filled: tuple[Toy, str], tmp_path: Path) -> None:
     toy, tree = filled
     out = tmp_path / "out.mbox"
-    succeed(toy.queue, "queue", "export", "area", "-o", out, env=spoilt(toy.root))
+    program.ok("queue", "export", "area", "-o", out, **spoilt(toy.root))
     folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
     git(folder, "am", "--keep-cr", str(out))
     assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
     said = git(folder, "log", "-3", "--format=%an %B").decode()
     assert "J\xf6rg \xc4rger Multiply the sides" in said
     assert "From here on: \xe4rea." in said
-    succeed(toy.queue, "new", "same", out)
+    program.ok("new", "same", out)
     assert reloaded(toy).patch("same").files == reloaded(toy).patch("area").files
 
 
-def test_the_bytes_of_gits_own_mails_stay(filled: tuple[Toy, str], tmp_path: Path) -> None:
+def test_the_bytes_of_gits_own_mails_stay(
+    program: Program, filled: tuple[Toy, str], tmp_path: Path
+) -> None:
     toy, _ = filled
     folder = tmp_path / "patches"
     plain = work_tree(toy.root / "clone", tmp_path / "plain", "origin/main")
     git(plain, "format-patch", "-q", "-U5", "-3", "-o", str(folder))
     written = {path.read_bytes() for path in folder.iterdir()}
-    succeed(toy.queue, "new", "back", folder)
+    program.ok("new", "back", folder)
     assert {file.content for file in reloaded(toy).patch("back").files} == written
 
 
-def test_mails_in_another_encoding(filled: tuple[Toy, str], tmp_path: Path) -> None:
+def test_mails_in_another_encoding(
+    program: Program, filled: tuple[Toy, str], tmp_path: Path
+) -> None:
     toy, tree = filled
     plain = work_tree(toy.root / "clone", tmp_path / "plain", "origin/main")
     latin = git(plain, "-c", "i18n.logOutputEncoding=ISO-8859-1", "format-patch", "-3", "--stdout")
     assert b"From here on: \xe4rea." in latin
-    succeed(toy.queue, "new", "back", "-", stdin=latin)
+    program.ok("new", "back", "-", stdin=latin)
     queue = reloaded(toy)
     assert tree_of(queue, "back") == tree
     assert "From here on: \xe4rea.".encode() in queue.patch("back").files[0].content
