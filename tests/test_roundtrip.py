@@ -28,7 +28,7 @@ def spoilt(root: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def filled(toy: Toy, program: Program) -> tuple[Toy, str]:
+def filled(toy: Toy) -> tuple[Toy, str]:
     """A queue with an awkward patch that came from a clone, and the clone's tree."""
     awkward(toy)
     folder = clone(toy)
@@ -36,8 +36,7 @@ def filled(toy: Toy, program: Program) -> tuple[Toy, str]:
     git(folder, "config", "core.autocrlf", "true")
     git(folder, "config", "commit.gpgsign", "true")
     (folder / ".git/hook-ran").unlink()
-    program.ok("new", "area", folder, f"{base}..main", "--title", "Multiply the sides",
-        **spoilt(toy.root),
+    Program(toy.queue, spoilt(toy.root)).ok("new", "area", folder, f"{base}..main", "--title", "Multiply the sides",
     )  # fmt: skip
     return toy, git(folder, "rev-parse", "main^{tree}").decode().strip()
 
@@ -58,7 +57,7 @@ def test_a_range_gives_the_tree_of_the_clone(filled: tuple[Toy, str]) -> None:
 def test_git_am(program: Program, filled: tuple[Toy, str], tmp_path: Path) -> None:
     toy, tree = filled
     out = tmp_path / "out.mbox"
-    program.ok("queue", "export", "area", "-o", out, **spoilt(toy.root))
+    Program(toy.queue, spoilt(toy.root)).ok("queue", "export", "area", "-o", out)
     folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
     git(folder, "am", "--keep-cr", str(out))
     assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree

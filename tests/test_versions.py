@@ -120,7 +120,8 @@ def test_a_version_is_compared_on_what_it_stood_on(toy: Toy) -> None:
 
 def test_a_version_of_a_release_that_left_is_compared(changed: Toy) -> None:
     old = changed.commit
-    changed.commit = release(changed, {"README": "toys\n"}).commit
+    release(changed, {"README": "toys\n"})
+    changed.commit = git(changed.upstream, "rev-parse", "v2.0").decode().strip()
     changed.put_queue(["area"])
     for path in ("patches/queue.toml", "patches/area/patch.toml"):
         changed.edit(path, '"v1.0"', '"v2.0"')
