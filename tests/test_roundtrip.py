@@ -36,8 +36,9 @@ def filled(toy: Toy) -> tuple[Toy, str]:
     git(folder, "config", "core.autocrlf", "true")
     git(folder, "config", "commit.gpgsign", "true")
     (folder / ".git/hook-ran").unlink()
-    Program(toy.queue, spoilt(toy.root)).ok("new", "area", folder, f"{base}..main", "--title", "Multiply the sides",
-    )  # fmt: skip
+    source = (folder, f"{base}..main")
+    program = Program(toy.queue, spoilt(toy.root))
+    program.ok("new", "area", *source, "--title", "Multiply the sides")
     return toy, git(folder, "rev-parse", "main^{tree}").decode().strip()
 
 
