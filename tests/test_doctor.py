@@ -147,8 +147,7 @@ def test_the_command_in_a_queue_and_outside(toy: Toy, program: Program, tmp_path
     assert program("doctor", "--queue", "nowhere", cwd=tmp_path).code == 2
     assert "patches" not in program("doctor", cwd=tmp_path).out
     toy.put_area()
-    answer = program("doctor", "--json", PYTORCH_NVML_BASED_CUDA_CHEK="1")
-    assert answer.code == 0, answer.err
+    answer = program.ok("doctor", "--json", PYTORCH_NVML_BASED_CUDA_CHEK="1")
     text = printed(DoctorReport.model_validate_json(answer.out))
     assert text.endswith("\n\narea  cpu")
     assert "  PYTORCH_NVML_BASED_CUDA_CHEK\n" in text

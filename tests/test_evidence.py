@@ -51,8 +51,7 @@ def install(site: Path, name: str, version: str, files: dict[str, bytes]) -> Non
 @pytest.fixture
 def record(toy: Toy, program: Program) -> Path:
     toy.put_area()
-    ran = program("verify", "area")
-    assert ran.code == 0, ran.out
+    program.ok("verify", "area")
     (path,) = (toy.queue / "evidence/area").glob("*.json")
     return path
 
@@ -102,7 +101,7 @@ def test_a_fresh_record(record: Path, program: Program) -> None:
 def test_a_moved_tag_makes_a_record_stale(area: Toy, program: Program) -> None:
     path = area.queue / "patches/queue.toml"
     path.write_text(path.read_text().replace(f'commit = "{area.commit}"\n', ""))
-    assert program("verify", "area").code == 0
+    program.ok("verify", "area")
     assert check(program)[:2] == (0, "fresh")
     git(area.upstream, "commit", "-q", "--allow-empty", "-m", "Another 1.0")
     git(area.upstream, "tag", "-f", "v1.0")
@@ -133,7 +132,7 @@ def test_a_record_is_fresh_beside_another_build_of_the_same_wheel(
             "toy/__init__.py": b"", "toy/area.py": AREA.encode(), "toy/version.py": build.encode(),
         })  # fmt: skip
         where = () if build == "cpu" else ("--evidence", str(tmp_path / "elsewhere"))
-        assert program("verify", "area", *where).code == 0
+        program.ok("verify", "area", *where)
         assert check(program)[:2] == (0, "fresh")
 
 
@@ -188,8 +187,7 @@ def test_what_is_remembered_depends_on_the_packages_that_a_check_imports(
         install(site, package, version, {f"{package}.py": b""})
         owners.cache_clear()
         installed_digest.cache_clear()
-        ran = program("verify", "area", "--json")
-        assert ran.code == 0, ran.err
+        ran = program.ok("verify", "area", "--json")
         assert ran.stages()["reproduce red"].cached is cached
     owners.cache_clear()
     installed_digest.cache_clear()
@@ -215,7 +213,7 @@ def test_a_record_names_no_folder_of_this_machine_nor_its_host(toy: Toy, program
         "    assert rectangle(2, 3) == 6, f'red at {where}'\n"
     )
     put(toy, telling, reason="red at")
-    assert program("verify", "area").code == 0
+    program.ok("verify", "area")
     (path,) = (toy.queue / "evidence/area").glob("*.json")
     text = path.read_text().replace(toy.upstream.as_uri(), "")
     assert "red at ['<tree>', '<python>'" in text
@@ -438,7 +436,7 @@ def test_a_repaired_patch_replaces_its_refuted_record(toy: Toy, program: Program
     predicate = json.loads(path.read_text())["predicate"]
     assert (predicate["result"], predicate["failedTests"][0]) == ("FAILED", "reproduce/red@cpu")
     toy.put_patch()
-    assert program("verify", "area").code == 0
+    program.ok("verify", "area")
     assert check(program)[:2] == (0, "fresh")
 
 

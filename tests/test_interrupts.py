@@ -84,8 +84,7 @@ def test_the_run_after_sigkill_cleans_up(
     running.communicate()
     assert_dead(tmp_path / "cache/runs")
     toy.put_patch()
-    ran = program("verify", "area")
-    assert ran.code == 0, ran.err
+    program.ok("verify", "area")
     assert until(lambda: not list((tmp_path / "cache/runs").iterdir()))
 
 
@@ -166,4 +165,4 @@ def test_a_full_disk(toy: Toy, program: Program, tmp_path: Path) -> None:
         assert "free some space" in ran.err + ran.out
         assert "Traceback" not in ran.err
         assert not (toy.queue / "evidence").exists()
-    assert program("verify", "area").code == 0
+    program.ok("verify", "area")

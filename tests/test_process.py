@@ -206,8 +206,7 @@ def test_a_record_says_that_its_checks_ran_in_a_sandbox(toy: Toy, program: Progr
         "    assert rectangle(2, 3) == 6\n"
     )
     put(toy, text)
-    ran = program("verify", "area", "--json")
-    assert ran.code == 0, ran.out
+    ran = program.ok("verify", "area", "--json")
     assert dig(ran.stages()["reproduce red"].details, "sandbox") == "bubblewrap"
 
 

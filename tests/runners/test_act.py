@@ -54,8 +54,7 @@ def installed(toy: Toy, program: Program, pinned: str) -> Toy:
     toy.put_queue(["area", "scale"])
     toy.put("runners.toml", RUNNERS)
     toy.put(".github/contribbot-requirements.txt", pinned)
-    ran = program("runners", "workflows", "install")
-    assert ran.code == 0, ran.err
+    program.ok("runners", "workflows", "install")
     return toy
 
 

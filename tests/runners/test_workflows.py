@@ -319,8 +319,7 @@ def toy(toy: Toy) -> Toy:
 
 
 def test_workflows_are_written_and_stay_as_they_are_then(toy: Toy, program: Program) -> None:
-    first = program(*INSTALL)
-    assert first.code == 0, first.err
+    first = program.ok(*INSTALL)
     assert first.out.splitlines() == [f"{path}: written" for path in PATHS]
     for path in PATHS:
         assert (toy.queue / path).read_text() == (templates_folder() / Path(path).name).read_text()
@@ -333,7 +332,7 @@ def test_what_is_installed_passes_the_same_tools(
     toy: Toy, program: Program, labels: list[str]
 ) -> None:
     toy.put("runners.toml", RUNNERS.replace('["ubuntu-24.04"]', json.dumps(labels)))
-    assert program(*INSTALL).code == 0
+    program.ok(*INSTALL)
     files = [toy.queue / path for path in PATHS]
     # A label stays a word, for whoever reads it as YAML.
     assert YAML(typ="safe").load(files[0])["jobs"]["plan"]["runs-on"] == labels
@@ -344,7 +343,7 @@ def test_what_is_installed_passes_the_same_tools(
 def test_the_branch_stays_and_what_is_not_committed_is_not_written_over(
     toy: Toy, program: Program
 ) -> None:
-    assert program(*INSTALL).code == 0
+    program.ok(*INSTALL)
     verify = toy.queue / PATHS[0]
     verify.write_text(verify.read_text().replace('["main"] # filled', '["release/2.1"] # filled'))
     git(toy.queue, "init", "-q")
