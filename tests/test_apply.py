@@ -9,17 +9,14 @@ import pytest
 from contribbot.errors import QueueError
 from contribbot.git.apply import Series, apply_series
 from contribbot.git.patch_format import altered, export
-from contribbot.git.repository import Store, open_store
+from contribbot.git.repository import Store
 from contribbot.model.patch import PatchFile
 from tests.toy import AREA, FIXED, Toy, git
 
 
 @pytest.fixture
-def store(toy: Toy, tmp_path: Path) -> Store:
-    """A store that holds the toy's commit."""
-    opened = open_store(tmp_path / "stores", "toy")
-    opened.git("fetch", "-q", str(toy.upstream), "main:refs/heads/main")
-    return opened
+def store(toy: Toy) -> Store:
+    return toy.fetched()
 
 
 def apply(store: Store, base: str, *patches: bytes) -> Series:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from contribbot.git.repository import Store, open_store
 from contribbot.model.patch import Patch
 from contribbot.queue import history
 from contribbot.queue.load import Queue
@@ -187,6 +188,12 @@ class Toy:
         git(self.upstream, "add", "-A")
         git(self.upstream, "commit", "-q", "--allow-empty", "-m", message)
         return git(self.upstream, "rev-parse", "HEAD").decode().strip()
+
+    def fetched(self) -> Store:
+        """Return a store, each time the same one, that holds the upstream's HEAD."""
+        store = open_store(self.root / "stores", "toy")
+        store.git("fetch", "-q", str(self.upstream), "+HEAD:refs/heads/main")
+        return store
 
     def format_patch(
         self, changes: Mapping[str, str | bytes | None],

@@ -89,8 +89,7 @@ def test_the_night_tells_in_one_issue(act: Act, installed: Toy, github: GitHub) 
     token = github.add_token(bot, repositories=["example/queue"], permissions=["issues"])
     # A release that has the change already, and text that would be more than text.
     newer = "def rectangle(width, height):\n    return width * height\n"
-    installed.write("src/toy/area.py", newer)
-    git(installed.upstream, "commit", "-q", "-a", "-m", "Toy 2.0")
+    installed.change({"src/toy/area.py": newer}, "Toy 2.0")
     git(installed.upstream, "tag", "v2.0")
 
     for _ in range(2):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.git.patch_format import format_chains, format_commits, keep_unchanged
-from contribbot.git.repository import Store, open_store
+from contribbot.git.repository import Store
 from contribbot.model.patch import PatchFile
 from tests.toy import FIXED, Toy, git
 
@@ -15,23 +15,18 @@ NEUTRAL = ("--zero-commit", "--no-signature", "--abbrev=12", "--binary", "-M")
 
 
 @pytest.fixture
-def store(toy: Toy, tmp_path: Path) -> Store:
+def store(toy: Toy) -> Store:
     """A store that holds three commits on top of the toy's."""
     git(toy.upstream, "mv", "README", "REÄDME with space")
-    toy.write("src/toy/area.py", FIXED)
     (toy.upstream / "src/toy/area.py").chmod(0o755)
-    git(toy.upstream, "commit", "-qam", "[AMD][x] One: a (title) / with. signs\n\nWhy.\n\nS-o-b: Ä")
-    toy.write("blob.bin", bytes(range(256)) * 40)
-    toy.write("latin.txt", b"caf\xe9\r\nno end")
-    git(toy.upstream, "add", "-A")
-    git(
-        toy.upstream, "commit", "-q", "--author=Zoë Ω <z@example.com>", "-m", "Zwei: ünï" + "x" * 80
+    toy.change(
+        {"src/toy/area.py": FIXED}, "[AMD][x] One: a (title) / with. signs\n\nWhy.\n\nS-o-b: Ä"
     )
-    toy.write("latin.txt", b"caf\xe8\r\nno end")
-    git(toy.upstream, "commit", "-qam", "Three")
-    opened = open_store(tmp_path / "stores", "toy")
-    opened.git("fetch", "-q", str(toy.upstream), "main:refs/heads/main")
-    return opened
+    two = {"blob.bin": bytes(range(256)) * 40, "latin.txt": b"caf\xe9\r\nno end"}
+    toy.change(two, "Zwei: ünï" + "x" * 80)
+    git(toy.upstream, "commit", "-q", "--amend", "--no-edit", "--author=Zoë Ω <z@example.com>")
+    toy.change({"latin.txt": b"caf\xe8\r\nno end"}, "Three")
+    return toy.fetched()
 
 
 def theirs(toy: Toy, folder: Path, *what: str) -> list[PatchFile]:

@@ -8,7 +8,6 @@ import pytest
 
 from contribbot.git.apply import apply_series
 from contribbot.git.merge import Moving, RebaseResult, move
-from contribbot.git.repository import open_store
 from contribbot.model.lifecycle import Text
 from contribbot.model.patch import PatchFile
 from tests.toy import AREA, FIXED, Toy, git
@@ -21,39 +20,30 @@ LONG = "".join(f"line {n}\n" for n in range(60))
 class Mover:
     """A toy with two releases, and patches on the old one."""
 
-    def __init__(self, toy: Toy, folder: Path) -> None:
-        self.toy = toy
-        self.store = open_store(folder / "stores", "toy")
-        toy.write("long.txt", LONG)
-        toy.write("other.txt", LONG)
-        toy.write("blob.bin", bytes(range(256)))
-        self.old = toy.commit = self.commit("Old")
-        self.new = self.old
+    def __init__(self, toy: Toy) -> None:
+        self.toy, self.store = toy, toy.fetched()
+        files: Changes = {"long.txt": LONG, "other.txt": LONG, "blob.bin": bytes(range(256))}
+        self.old = self.new = toy.commit = self.commit("Old", files)
         self.patches: list[Moving] = []
         self.tips = {"": self.old}
 
-    def commit(self, subject: str) -> str:
-        git(self.toy.upstream, "add", "-A")
-        git(self.toy.upstream, "commit", "-q", "--allow-empty", "-m", subject)
-        self.store.git("fetch", "-q", str(self.toy.upstream), "+HEAD:refs/heads/x")
-        return git(self.toy.upstream, "rev-parse", "HEAD").decode().strip()
+    def commit(self, subject: str, changes: Changes) -> str:
+        files: dict[str, str | bytes | None] = {}
+        for path, content in changes.items():
+            if isinstance(content, Path):
+                (self.toy.upstream / path).unlink()
+                (self.toy.upstream / path).symlink_to(content)
+            else:
+                files[path] = content
+        made = self.toy.change(files, subject)
+        self.toy.fetched()
+        return made
 
     def release(self, changes: Changes) -> str:
         """Make the new release."""
         git(self.toy.upstream, "reset", "-q", "--hard", self.old)
-        self.change(changes)
-        self.new = self.commit("New")
+        self.new = self.commit("New", changes)
         return self.new
-
-    def change(self, changes: Changes) -> None:
-        for path, content in changes.items():
-            if content is None:
-                git(self.toy.upstream, "rm", "-q", path)
-            elif isinstance(content, Path):
-                (self.toy.upstream / path).unlink()
-                (self.toy.upstream / path).symlink_to(content)
-            else:
-                self.toy.write(path, content)
 
     def add(self, name: str, *commits: Changes, below: tuple[str, ...] = ()) -> Moving:
         """Add a patch, on the old release or on those below it."""
@@ -61,8 +51,7 @@ class Mover:
         git(self.toy.upstream, "fetch", "-q", str(self.store.path), base)
         git(self.toy.upstream, "reset", "-q", "--hard", base)
         for number, changes in enumerate(commits):
-            self.change(changes)
-            self.commit(f"{name} {number}\n\nWhy.")
+            self.commit(f"{name} {number}\n\nWhy.", changes)
         made = git(self.toy.upstream, "format-patch", "--stdout", f"{base}..HEAD", "--binary")
         parts = made.split(b"\nFrom ")
         files = [
@@ -84,8 +73,8 @@ class Mover:
 
 
 @pytest.fixture
-def mover(toy: Toy, tmp_path: Path) -> Mover:
-    return Mover(toy, tmp_path)
+def mover(toy: Toy) -> Mover:
+    return Mover(toy)
 
 
 def test_untouched_files_move_as_they_are(mover: Mover) -> None:

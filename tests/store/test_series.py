@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from contribbot.errors import QueueError
 from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import read_mail
-from contribbot.git.repository import Store, open_store
+from contribbot.git.repository import Store
 from contribbot.model.patch import PatchFile
 from tests.toy import Toy, git
 
 
 @pytest.fixture
-def store(toy: Toy, tmp_path: Path) -> Store:
-    """A store that holds the toy's commit."""
-    opened = open_store(tmp_path / "stores", "toy")
-    fetch(toy, opened)
-    return opened
-
-
-def fetch(toy: Toy, store: Store, name: str = "main") -> str:
-    """Bring the toy's HEAD into the store; return its commit."""
-    store.git("fetch", "-q", str(toy.upstream), f"+HEAD:refs/heads/{name}")
-    return git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+def store(toy: Toy) -> Store:
+    return toy.fetched()
 
 
 PLAIN = b"""\
@@ -110,21 +99,14 @@ def test_the_commits_are_those_that_commit_tree_makes(toy: Toy, store: Store) ->
 
 def test_a_path_that_recurs_is_what_git_makes_of_it(toy: Toy, store: Store) -> None:
     long = "".join(f"line {n}\n" for n in range(40))
-    toy.write("long.txt", long)
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "-m", "Long")
-    base = fetch(toy, store)
+    base = toy.change({"long.txt": long}, "Long")
+    toy.fetched()
     for number in range(0, 40, 8):
-        toy.write("long.txt", long := long.replace(f"line {number}\n", f"{number}\n"))
-        git(toy.upstream, "commit", "-q", "-a", "-m", f"Line {number}")
-    git(toy.upstream, "mv", "long.txt", "other.txt")
-    git(toy.upstream, "commit", "-q", "-m", "Rename")
-    toy.write("other.txt", long.replace("line 20\n", "20\n"))
-    git(toy.upstream, "commit", "-q", "-a", "-m", "Under the new name")
-    git(toy.upstream, "rm", "-q", "README")
-    toy.write("README/first", "a folder now\n")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "-m", "A folder for a file")
+        long = long.replace(f"line {number}\n", f"{number}\n")
+        toy.change({"long.txt": long}, f"Line {number}")
+    toy.change({"long.txt": None, "other.txt": long}, "Rename")
+    toy.change({"other.txt": long.replace("line 20\n", "20\n")}, "Under the new name")
+    toy.change({"README": None, "README/first": "a folder now\n"}, "A folder for a file")
     commits = git(toy.upstream, "rev-list", "--reverse", f"{base}..HEAD").decode().split()
     contents = [git(toy.upstream, "format-patch", "-1", "-M", "--stdout", one) for one in commits]
     patches = [PatchFile(f"{n}.patch", one) for n, one in enumerate(contents)]
