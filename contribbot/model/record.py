@@ -14,10 +14,8 @@ from contribbot.model.failure import Blame, RunFailure
 from contribbot.model.lifecycle import ConflictSide, Says
 
 Finite = Annotated[float, Field(allow_inf_nan=False, strict=False)]
-Integers = Annotated[tuple[int, ...], Field(strict=False)]
 Count = Annotated[int, Field(ge=0)]
 Counts = dict[str, Count]
-Floats = Annotated[tuple[Finite, ...], Field(strict=False)]
 
 
 def _is_the_machines(kind: RunFailure) -> RunFailure:
@@ -381,12 +379,12 @@ class OutputRecord(Model):
     name: str
     kind: Literal["error", "exact"]  # judged by the error, or compared bit by bit
     dtype: str
-    shape: Integers
+    shape: Many[int]
     elements: Count  # compared elements
     mismatches: Count  # elements with a larger error than allowed, or that differ
     non_finite: Count
     worst_seed: int
-    place: Integers | None = None  # the index of the worst element; None: no element is wrong
+    place: Many[int] | None = None  # the index of the worst element; None: no element is wrong
     max_abs: Finite  # the largest absolute error among finite elements
     max_rel: Finite | None = None  # over all seeds; None: each reference is 0
     reference_abs: Finite  # the largest absolute error of the same-precision reference
@@ -416,7 +414,7 @@ class CellRecord(Model):
     test: str  # the test's name without the folder
     cell: str
     axes: dict[str, str]
-    seeds: Integers
+    seeds: Many[int]
     digests: Many[Digests] = ()
     outputs: Many[OutputRecord]
     failed: str  # why the test fails, in one line; empty: it passes
@@ -543,7 +541,7 @@ class MeasuredSide(CaseSide):
     seconds: Finite
     low: Finite
     high: Finite
-    rounds: Floats
+    rounds: Many[Finite]
     samples: Count
     called_seconds: Finite | None = None
     bytes_per_second: Finite | None = None
@@ -571,7 +569,7 @@ class MeasuredCase(BenchCase):
     base: MeasuredSide
     patched: MeasuredSide
     rounds: Count
-    pairs: Floats
+    pairs: Many[Finite]
     ratio: Ratio
     #: The ratio of calls with host time, if host time slows a tree down; else None.
     called_ratio: Ratio | None = None
@@ -596,10 +594,7 @@ class BenchDetails(Placed):
     too_noisy: bool
     #: Whether the bench proves the patch: a gain is claimed, and the results are alike.
     proof: bool = False
-    cases: Annotated[
-        tuple[Annotated[MeasuredCase | BenchCase, Field(union_mode="left_to_right")], ...],
-        Field(strict=False),
-    ]
+    cases: Many[Annotated[MeasuredCase | BenchCase, Field(union_mode="left_to_right")]]
     base: OutputLog
     patched: OutputLog
 

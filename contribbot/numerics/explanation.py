@@ -15,8 +15,8 @@ import torch
 
 from contribbot.errors import UsageError
 from contribbot.markdown import number
-from contribbot.model.base import Model
-from contribbot.model.record import Count, Finite, Integers
+from contribbot.model.base import Many, Model
+from contribbot.model.record import Count, Finite
 from contribbot.numerics.arithmetic import (
     COMPUTATIONS,
     MATRIX_ORDERS,
@@ -57,7 +57,7 @@ class Difference(Model):
     elements: Count
     differing: Count
     not_finite: Count  # differing elements with NaN or infinity
-    place: Integers  # the index of the largest difference, or of the first that is not finite
+    place: Many[int]  # the index of the largest difference, or of the first that is not finite
     max_abs: Finite
     max_rel: Finite | None
     rows: Count  # with differences, as are columns
@@ -75,7 +75,7 @@ class Unexplained(Model):
     """Rows, columns, groups or elements with a difference that a cause does not explain."""
 
     kind: LineKind
-    numbers: tuple[Integers, ...]  # the indices of the first three
+    numbers: tuple[Many[int], ...]  # the indices of the first three
     lines: Count
     of: Count
 

@@ -17,8 +17,7 @@ from pydantic import Field, ValidationError
 
 from contribbot.errors import ContribbotError, MachineError, UsageError, install
 from contribbot.files import write_atomically
-from contribbot.model.base import Line, Model
-from contribbot.model.record import Integers
+from contribbot.model.base import Line, Many, Model
 from contribbot.numerics.compare import CannotJudgeError, digest, dtype_name, require_plain
 
 _KEY: Final = "contribbot"
@@ -37,7 +36,7 @@ class TensorFacts(Model):
     """A tensor's dtype, shape and digest, without its values."""
 
     dtype: Line
-    shape: Integers
+    shape: Many[int]
     digest: Line  # of dtype, shape and bits
 
 

@@ -201,22 +201,14 @@ class Home:
         )  # fmt: skip
         return f"{name}/{path.name}", document
 
-    def files(self, job: str, **how: object) -> dict[str, bytes]:
-        """Return what a job sends that proved all it was asked."""
+    def files(self, job: str, *, hung: bool = False, **how: object) -> dict[str, bytes]:
+        """Return what a job sends that proved all it was asked; `hung`: its GPU at every check."""
         found = {}
         for name in self.job(job).patches:
             path, document = self.record(job, name, **how)
-            found[path] = sealed(document)
-        return found
-
-    def at_fault(self, job: str) -> dict[str, bytes]:
-        """Return what a job sends whose GPU hung at every check."""
-        found = {}
-        for name in self.job(job).patches:
-            path, document = self.record(job, name, outcomes={"reproduce": Outcome.UNAVAILABLE})
             stages = details(document)["stages"]
             assert isinstance(stages, list)
-            for each in stages:
+            for each in stages if hung else ():
                 assert isinstance(each, dict)
                 if each["stage"] == "reproduce":
                     each["runner_fault"] = {"kind": "gpu-hung", "said": "no answer for 60 s"}

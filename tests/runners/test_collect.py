@@ -216,7 +216,8 @@ def test_the_state_of_a_cell(
 
 def test_a_runners_fault_is_no_patchs(home: Home) -> None:
     home.send(COMPILED)
-    home.send(RAN, home.at_fault(RAN), "failure")
+    lacking = {"reproduce": Outcome.UNAVAILABLE}
+    home.send(RAN, home.files(RAN, hung=True, outcomes=lacking), "failure")
     said = home.collect()
     assert said.code == ExitCode.MACHINE
     assert "runner fault" in said.out
