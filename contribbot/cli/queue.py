@@ -19,7 +19,7 @@ from contribbot.queue.history import Event
 from contribbot.queue.refresh import Refreshed
 from contribbot.queue.refresh import refresh as save
 from contribbot.queue.transaction import Operation, OperationList, OperationLog
-from contribbot.queue.worktree import Drift, EditedTree, LossKind
+from contribbot.queue.worktree import EditedTree, LossKind
 
 _TIME: Final = "%Y-%m-%d %H:%M"
 _UNSAVED: Final = "With --abort: also changes that refresh has not saved."
@@ -103,8 +103,8 @@ def undo(
 
 
 _DRIFTS: Final[dict[str, str]] = {
-    Drift.BASE: "what {} stands on (its pin, or a patch below it) has changed since",
-    Drift.FILES: "the files of {} were changed since, by something else than refresh",
+    "base": "what {} stands on (its pin, or a patch below it) has changed since",
+    "files": "the files of {} were changed since, by something else than refresh",
 }
 #: Why a refresh is refused, for its name and the subject of the objection.
 _OBJECTIONS: Final[dict[str, str]] = {
@@ -112,11 +112,11 @@ _OBJECTIONS: Final[dict[str, str]] = {
     "marks": "the commit {1} adds the marks of a conflict, as git leaves them (<<<<<<<)",
     "conflict": "{1} depends on it, and conflicts with it now",
 }
-_LOSSES: Final = {
-    LossKind.UNFINISHED: "an unfinished git {}",
-    LossKind.UNCOMMITTED: "{} (not committed)",
-    LossKind.UNTRACKED: "{} (not in git)",
-    LossKind.COMMIT: "commit {}",
+_LOSSES: Final[dict[LossKind, str]] = {
+    "unfinished": "an unfinished git {}",
+    "uncommitted": "{} (not committed)",
+    "untracked": "{} (not in git)",
+    "commit": "commit {}",
 }
 
 

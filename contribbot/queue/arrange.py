@@ -372,7 +372,7 @@ def range_diff(
     else:
         raise UsageError(
             f"{name}: not in the queue any more, and without files to compare with",
-            hint=f"name two versions: v1..v{known[-1].number}",
+            hint=f"name two versions: v1..v{known[-1].event.version}",
         )
     ranges = [_commits(queue, side) for side in (left, right)]
     store = open_store(stores_folder(), left.base.upstream)
@@ -388,7 +388,7 @@ def range_diff(
 
 
 def _recorded(queue: Queue, recorded: history.Version) -> _DiffSide:
-    event, title = recorded.event, f"v{recorded.number}"
+    event, title = recorded.event, f"v{recorded.event.version}"
     whose = f"{recorded.patch} {title}"
     below = tuple(_lower(queue, whose, *lower) for lower in event.below.items())
     return _DiffSide(title, event.base, below, recorded.files())

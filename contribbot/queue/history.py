@@ -332,11 +332,6 @@ class Version:
     event: VersionEvent
     queue_folder: Path
 
-    @property
-    def number(self) -> int:
-        """The number of the version; the first version is 1."""
-        return self.event.version
-
     def files(self) -> tuple[PatchFile, ...]:
         """Return this version's patch files, from the operation log or the user's commits."""
         sizes = {file.name: file.size for file in self.event.files}
@@ -344,15 +339,15 @@ class Version:
         files = (log.patch_files(sizes, self.event.digest) if log else None) or self._former_files()
         if digest_of(files) != self.event.digest:
             raise QueueError(
-                f"{self.patch}: the files of v{self.number} are not in the operation log, and not "
-                "in the commits of the queue",
+                f"{self.patch}: the files of v{self.event.version} are not in the operation log, "
+                "and not in the commits of the queue",
                 hint="the log stays on the machine where the version was made",
             )
         return files
 
     def _former_files(self) -> tuple[PatchFile, ...]:
         """Return this version's files from the mailbox that contribbot 0.2.0 wrote."""
-        place = self.queue_folder / "history" / self.patch / f"v{self.number}.mbox"
+        place = self.queue_folder / "history" / self.patch / f"v{self.event.version}.mbox"
         files, start, content = [], 0, place.read_bytes() if place.is_file() else b""
         for file in self.event.files:
             files.append(PatchFile(file.name, content[start : start + file.size]))
@@ -374,7 +369,7 @@ def versions(queue_folder: Path, name: str) -> list[Version]:
 
 def version(queue_folder: Path, name: str, number: int) -> Version:
     """Return the version of a patch with a number; raise UsageError without such a version."""
-    known = {recorded.number: recorded for recorded in versions(queue_folder, name)}
+    known = {recorded.event.version: recorded for recorded in versions(queue_folder, name)}
     if number not in known:
         has = f"it has v1 to v{max(known)}" if known else "none is recorded yet"
         raise UsageError(f"{name}: there is no version v{number}", hint=has)

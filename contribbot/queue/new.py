@@ -174,12 +174,7 @@ def _pin(queue: Queue, wish: Wish) -> Pin:
     )
 
 
-def add(
-    change: Transaction,
-    draft: Draft,
-    *,
-    patches: Sequence[PatchFile] = (),
-) -> None:
+def add(change: Transaction, draft: Draft, *, patches: Sequence[PatchFile] = ()) -> None:
     """Add all files of a new patch to a transaction."""
     folder = f"patches/{draft.name}"
     change.write(f"{folder}/patch.toml", patch_toml(draft).encode())

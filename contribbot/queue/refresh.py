@@ -119,7 +119,7 @@ def _judge(
                 "open it anew, and `git am -3` them there",
             )
         drift = worktree.drift_of(tree.state, queue, before)
-        if not drift and store.tree_of(after.commit) != tree.tree():
+        if not drift and store.tree_of(after.commit) != store.tree_of(saved.commits[-1].commit):
             raise MachineError(
                 f"{tree.path}: as patch files, its commits would give another tree",
                 hint="this is a fault of contribbot; please report it, with the patch",

@@ -7,9 +7,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
@@ -173,10 +172,6 @@ class WorkTree:
         """Return the commit that a ref or revision names; empty: no such name."""
         done = self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", accept=(0, 1))
         return done.stdout.decode().strip()
-
-    def tree(self) -> str:
-        """Return the tree id of the commit that is checked out."""
-        return self.git("rev-parse", "HEAD^{tree}").stdout.decode().strip()
 
     def unfinished(self) -> str:
         """Return the unfinished git operation, such as `rebase`; empty: there is none."""
@@ -492,20 +487,10 @@ def close_replay(queue: Queue, name: str) -> bool:
         return True
 
 
-class Drift(StrEnum):
-    """The part of the queue that changed and that a work tree lacks: base or patch files."""
-
-    BASE = "base"
-    FILES = "files"
-
-
-class LossKind(StrEnum):
-    """The kind of work that removing a work tree would lose."""
-
-    UNFINISHED = "unfinished"
-    UNCOMMITTED = "uncommitted"
-    UNTRACKED = "untracked"
-    COMMIT = "commit"
+#: The part of the queue that changed and that a work tree lacks: the base or the patch files.
+Drift = Literal["base", "files"]
+#: The kind of work that removing a work tree would lose.
+LossKind = Literal["unfinished", "uncommitted", "untracked", "commit"]
 
 
 class Loss(Model):
@@ -576,8 +561,8 @@ def open_tree(queue: Queue, name: str, *, at: Path | None = None, progress: Prog
 def drift_of(state: TreeState, queue: Queue, applied: Series) -> Drift | None:
     """Return the part of the queue that changed since a tree was opened or saved; None: none."""
     if applied.base != state.base:
-        return Drift.BASE
-    return Drift.FILES if queue.patch(state.key).digest not in state.known else None
+        return "base"
+    return "files" if queue.patch(state.key).digest not in state.known else None
 
 
 def abort(queue: Queue, name: str, *, force: bool = False) -> EditedTree:
@@ -600,10 +585,10 @@ def _losses(tree: WorkTree) -> tuple[Loss, ...]:
     # `--all` includes commits on other branches and in the stash.
     known = (tree.state.base, *tree.state.replayed, _SAVED_REF)
     commits = tree.commits("HEAD", "--all", "--not", *known)
-    rows = {
-        LossKind.UNFINISHED: [waiting] if waiting else [],
-        LossKind.UNCOMMITTED: map(printable, pending.changed),
-        LossKind.UNTRACKED: map(printable, pending.untracked),
-        LossKind.COMMIT: map(str, commits),
+    rows: dict[LossKind, Iterable[str]] = {
+        "unfinished": [waiting] if waiting else [],
+        "uncommitted": map(printable, pending.changed),
+        "untracked": map(printable, pending.untracked),
+        "commit": map(str, commits),
     }
     return tuple(Loss(kind=kind, subject=row) for kind, found in rows.items() for row in found)
