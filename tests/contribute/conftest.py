@@ -14,8 +14,15 @@ from contribbot.github.client import Waits
 from tests.conftest import once
 from tests.contribute.bodytoy import describe
 from tests.contribute.following import Post, make_post
-from tests.contribute.gatetoy import Proved, Table, make_proved, make_table, make_verified
-from tests.contribute.opening import Desk, make_desk
+from tests.contribute.place import (
+    Desk,
+    Proved,
+    Table,
+    make_desk,
+    make_proved,
+    make_table,
+    make_verified,
+)
 from tests.github.conftest import github
 from tests.github.handle import GitHub
 from tests.github.state import Pull
@@ -51,17 +58,11 @@ def known(toy: Toy, verified: Proved) -> Toy:
 
 
 @pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    """A person with the proved patch, and the GitHub that it goes to."""
-    return make_table(proved.copy(tmp_path), github)
-
-
-@pytest.fixture
-def cached(proved: Proved) -> Iterator[None]:
-    """Let the machine have the pin of the proved patch."""
+def table(proved: Proved, github: GitHub, tmp_path: Path) -> Iterator[Table]:
+    """A person with the proved patch, whose machine has its pin, and the GitHub that it goes to."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(proved.cache))
-        yield
+        yield make_table(proved.copy(tmp_path), github)
 
 
 @pytest.fixture

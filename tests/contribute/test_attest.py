@@ -16,8 +16,17 @@ from contribbot.contribute.body import rules_of
 from contribbot.contribute.model import Attestation, Question
 from contribbot.errors import AttestationError
 from tests.conftest import Program, Ran
-from tests.contribute.gatetoy import ANSWERS, BESIDE, CHANGES, Table, edit, make_proved, make_table
-from tests.contribute.opening import written
+from tests.contribute.place import (
+    ANSWERS,
+    BESIDE,
+    CHANGES,
+    Table,
+    edit,
+    make_proved,
+    make_table,
+    nobody,
+    written,
+)
 from tests.contribute.terminal import Terminal, sitting
 from tests.github.handle import GitHub
 from tests.tools import kinds
@@ -88,12 +97,12 @@ def test_a_person_reads_answers_and_what_they_saw_is_what_may_be_posted(
     assert tuple(row.answer for row in made.answers) == ANSWERS
     assert leftovers(table) == ["area.json"]
     assert require(table.queue, text) == made
-    assert "attestation" not in table.run("open-pr", "area", "--dry-run").out
+    assert "attestation" not in table.program("open-pr", "area", "--dry-run").out
 
 
 def test_a_program_cannot_attest(table: Table) -> None:
     before = len(table.github.requests)
-    done = table.run("attest", "area")
+    done = table.program("attest", "area")
     assert done.code == 2
     assert "a person must run it" in done.err
     assert len(table.github.requests) == before
@@ -212,7 +221,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e\u2066x\x9b31m"
 def test_a_hostile_diff_does_nothing_to_the_terminal(
     github: GitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spoiled = {**CHANGES, "tests/test_area.py": f"# {HOSTILE}\n{CHANGES['tests/test_area.py']!s}"}
+    spoiled = {**CHANGES, "tests/test_area.py": f"# {HOSTILE}\n{CHANGES['tests/test_area.py']}"}
     table = make_table(make_proved(tmp_path, spoiled).toy, github)
     ended = answering(table, monkeypatch, [])(*ANSWERS)
     assert ended.code == 0
@@ -244,42 +253,38 @@ def test_what_changes_afterwards_makes_it_void(
 ) -> None:
     table.attest()
     edit(table.toy, before, after, path)
-    assert words in table.run("open-pr", "area", "--dry-run").out
+    assert words in table.program("open-pr", "area", "--dry-run").out
     with pytest.raises(AttestationError, match=VOID) as caught:
         require(table.queue, written("t", "b"))
     assert (caught.value.exit_code, caught.value.hint) == (1, "contribbot attest area")
 
 
 def test_another_text_than_the_attested_one_is_not_posted(table: Table) -> None:
-    table.attest()
+    made = table.attest()
     queue, text = table.queue, table.body()
-    require(queue, text)
+    assert require(queue, text) == made
     for other in (
         written(text.title, text.text + " "),
         text.model_copy(update={"title": text.title + "!"}),
     ):
         with pytest.raises(AttestationError, match=VOID):
             require(queue, other)
-    # A new record with the same figures changes nothing in the text.
-    assert Program(table.toy.queue)("verify", "area").code == 0
-    require(table.queue, table.body())
-
-
-def test_after_a_day_what_github_said_no_longer_holds(table: Table) -> None:
-    made = table.attest()
-    queue, text = table.queue, table.body()
+    # After a day, the answers of GitHub no longer hold.
     assert require(queue, text, now=made.looked + timedelta(hours=23, minutes=59)) == made
     with pytest.raises(AttestationError, match=r"its gate asked GitHub .* holds for 24 hours"):
         require(queue, text, now=made.looked + timedelta(hours=24, seconds=1))
     with pytest.raises(AttestationError, match="void: its gate asked GitHub"):
         require(queue, text, now=made.looked - timedelta(hours=1))
+    # A new record with the same figures changes nothing in the text.
+    Program(table.toy.queue).ok("verify", "area")
+    require(table.queue, table.body())
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"[" * 5000, b'{"kind": "other"}'])
 def test_what_is_no_attestation_is_said(table: Table, content: bytes) -> None:
     table.attestation.parent.mkdir()
     table.attestation.write_bytes(content)
-    done = table.run("open-pr", "area", "--dry-run")
+    done = table.program("open-pr", "area", "--dry-run")
     assert "no attestation that can be read" in done.out
 
 
@@ -292,11 +297,6 @@ def test_the_upstreams_questions_come_first_and_ours_are_not_asked_twice(table: 
     assert [row.text for row in asked] == ["Do you?"]
     with pytest.raises(AttestationError, match="at most 2000 characters"):
         ask_all([stand], lambda _: "a" * 2001)
-
-
-def nobody(table: Table) -> None:
-    path = table.toy.queue / "patches/area/patch.toml"
-    path.write_text(path.read_text().partition("[contribution.person]")[0])
 
 
 def test_who_has_not_said_what_they_ran_where_is_asked_and_the_text_says_it(

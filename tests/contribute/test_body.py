@@ -29,9 +29,8 @@ from contribbot.markdown import seconds
 from contribbot.model.patch import Contribution
 from contribbot.queue.load import Queue, load_queue, read_model, upstream_files
 from tests.conftest import Program, dig
-from tests.contribute.bodytoy import OWN, describe
-from tests.contribute.gatetoy import edit
-from tests.contribute.snapshots import assert_snapshot
+from tests.contribute.bodytoy import OWN, assert_snapshot, describe
+from tests.contribute.place import edit
 from tests.contribute.tracked import tracked_queue
 from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
 
@@ -48,11 +47,6 @@ def real_queue() -> Queue:
     return load_queue(tracked_queue())
 
 
-@cache
-def real(name: str) -> Body:
-    return make_body(real_queue(), name)
-
-
 def stages(case: str) -> list[dict[str, JsonValue]]:
     """Return every outcome in the records of a patch, as JSON has it."""
     found: list[dict[str, JsonValue]] = []
@@ -63,7 +57,7 @@ def stages(case: str) -> list[dict[str, JsonValue]]:
 
 @pytest.mark.parametrize("case", REAL)
 def test_a_real_patch_reads_as_it_was_approved_in_the_templates_sections(case: str) -> None:
-    body = real(case)
+    body = make_body(real_queue(), case)
     assert_snapshot(f"{case}.md", body.text)
     template = template_of(real_queue(), rules_of(real_queue(), body.upstream))
     assert outline(body.text) == outline(template.text)
@@ -71,11 +65,8 @@ def test_a_real_patch_reads_as_it_was_approved_in_the_templates_sections(case: s
     assert len(body.text) == body.characters
     # pytorch gets machine text below its own heading, and asks for a person's words.
     assert (body.upstream == "pytorch") is (Want.WORDS in body.wants)
-
-
-@pytest.mark.parametrize("case", REAL)
-def test_a_real_text_has_what_a_reader_can_open_and_what_a_record_holds(case: str) -> None:
-    body, patch = real(case), real_queue().patch(case)
+    # The text has only what a reader can open, and figures that a record holds.
+    patch = real_queue().patch(case)
     noise = ("seal", "evidence/", "contribbot verify", "R1", "R2", "incomplete record", "checks/")
     assert not [word for word in (*noise, *(row.seal for row in body.records)) if word in body.text]
     first = body.text.partition("\n")[0]
@@ -129,7 +120,7 @@ def test_a_text_is_as_short_as_its_upstreams_reviewers_read(
         queue = load_queue(tmp_path / "queue")
         rules = read_model(upstream_files(ROOT, "contributing")[upstream], Rules)
         own = queue.specs[name].upstream
-        template = template_of(load_queue(tracked_queue()), rules).text
+        template = template_of(real_queue(), rules).text
         (queue.folder / "templates").mkdir()
         (queue.folder / f"templates/{own}.md.j2").write_text(template)
     body = make_body(queue, name)
@@ -191,52 +182,6 @@ def test_a_toy_says_what_failed_and_what_passes(known: Toy) -> None:
     assert "**Not run** on gfx942: no AMD GPU was used." in body.text
     assert "Speed: **not measured**." in body.text
     assert "- [ ] Tests" in body.text
-
-
-HOSTILE = (
-    "</code></details><img src=x onerror=alert(1)> `` ``` ~~~ | [x](https://evil.example) @octocat "
-    "Fixes #1, closes example/toy#2 GH-3 https://github.com/example/toy/issues/4 "
-    "\\u202etfel\\u202c \\x1b[31mred\\x07 <!-- \\n## Heading"
-)
-
-
-def test_hostile_output_is_shown_and_does_nothing(toy: Toy, program: Program) -> None:
-    describe(toy)
-    check = (
-        "import pytest\nfrom toy.area import rectangle\n\n\n"
-        f'@pytest.mark.parametrize("x", ["@octocat #1"])\ndef test_it(x):\n'
-        f'    assert rectangle(2, 3) == 6, "{HOSTILE}"\n'
-    )
-    toy.put_patch(
-        checks=one_check(reason="^AssertionError: </code>"), check_files={"test_red.py": check}
-    )
-    toy.put_queue(["area"])
-    assert program("verify", "area").code == 0
-    text = contribute(toy, 'tests = { red = "tests/test_area.py::test_it" }\n')
-    assert "onerror" in text
-    assert_inert(text)
-
-
-def assert_inert(text: str) -> None:
-    """Check that a text has only the HTML, links and headings of the templates."""
-    assert all(char.isprintable() or char == "\n" for char in text.replace("\u2060", ""))
-    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
-    flat = [row for token in tokens for row in (token, *(token.children or ()))]
-    html = "".join(row.content for row in flat if row.type in {"html_block", "html_inline"})
-    assert (
-        re.sub(
-            r"</?details>|</?summary>|Checklist|The check, and records|"
-            r"Cause, change, and records|\s",
-            "",
-            html,
-        )
-        == ""
-    )
-    assert not [row for row in flat if row.type in {"link_open", "image"}]
-    assert len([row for row in flat if row.type == "heading_open"]) == 2
-    # A commit message has no code spans: no text may be a reference there.
-    for live in (r"@octocat", r"#\d", r"GH-\d", r"issues/\d"):
-        assert re.search(live, text) is None
 
 
 @pytest.mark.parametrize(
@@ -309,44 +254,32 @@ def test_what_was_tried_and_could_not_run_says_why(toy: Toy, program: Program) -
     absent = "from contribbot.testing import StandInError\n\n\ndef test_it():\n"
     absent += '    raise StandInError("absent", "times", use="call")\n'
     both = one_check() + one_check("pass-to-pass", "").replace("red", "same")
-    toy.put_patch(checks=both, check_files={"test_red.py": FAIL_TO_PASS, "test_same.py": absent})
-    toy.put_queue(["area"])
+    toy.put_area(checks=both, check_files={"test_red.py": FAIL_TO_PASS, "test_same.py": absent})
     program("verify", "area")
     refused(toy, "no fresh evidence of the check same on cpu: it could not run: .*absent")
 
 
-@pytest.mark.parametrize("failed", [True, False])
-def test_what_failed_or_only_stays_green_is_refused(
-    toy: Toy, program: Program, *, failed: bool
-) -> None:
+def test_what_failed_or_only_stays_green_is_refused(toy: Toy, program: Program) -> None:
     describe(toy)
-    if failed:
-        toy.put_patch(patch=toy.format_patch({"src/toy/area.py": AREA.replace("+", "-")}))
-    else:
-        toy.put_patch(checks=one_check("pass-to-pass", ""), check_files={"test_red.py": SAME})
     toy.put_queue(["area"])
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": AREA.replace("+", "-")}))
     program("verify", "area")
-    refused(
-        toy,
-        "^area: (red|same) failed on cpu, says evidence/area/"
-        if failed
-        else "no fresh record proves it: .* is incomplete",
-    )
+    refused(toy, "^area: (red|same) failed on cpu, says evidence/area/")
+    toy.put_patch(checks=one_check("pass-to-pass", ""), check_files={"test_red.py": SAME})
+    program("verify", "area")
+    refused(toy, "no fresh record proves it: .* is incomplete")
 
 
 def test_an_unfinished_patch_is_refused(known: Toy) -> None:
-    path = known.queue / "patches/area/patch.toml"
+    path = known.queue / TOML
     whole = path.read_text()
     path.write_text(whole.replace('problem = "Areas', 'problem = "TODO: areas'))
     refused(known, "problem of .* not written yet")
     path.write_text(whole.partition("[[checks]]")[0])
     refused(known, "states nothing that proves it")
-
-
-def test_no_rules_no_template_no_patch(known: Toy) -> None:
-    queue = load_queue(known.queue)
+    path.write_text(whole)
     with pytest.raises(UsageError, match="no such patch"):
-        make_body(queue, "volume")
+        make_body(load_queue(known.queue), "volume")
     (known.queue / "upstreams/contributing/toy.toml").unlink()
     with pytest.raises(QueueError, match="toy: no rules for contributions are known"):
         text_of(known)
@@ -357,7 +290,7 @@ def test_proof_knows_nothing_of_the_contribution(known: Toy, program: Program) -
         known, 'issue = "example/toy#7"\nai = "By a machine."\nwords = "I like it."\n'
         'docs = "none needed: no docs."\n[contribution.different]\n"example/toy#8" = "It adds."\n',
     )  # fmt: skip
-    assert program("evidence", "check").code == 0
+    program.ok("evidence", "check")
     for part in ("Fixes #7\n", "- [x] AI\n", "I like it.", "- example/toy#8: It adds.\n"):
         assert part in text
     # Later keys that say nothing are in no digest.
@@ -399,9 +332,8 @@ def test_only_tests_that_stay_and_that_pytest_runs_are_named(toy: Toy, program: 
     toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
     git(toy.upstream, "rm", "-q", "tests/test_old.py")
     changes: dict[str, str | bytes] = {"src/toy/area.py": FIXED, "tests/cpp/test_area.cpp": "//\n"}
-    toy.put_patch(patch=toy.format_patch(changes), files=(*changes, "tests/test_old.py"))
-    toy.put_queue(["area"])
-    assert program("verify", "area").code == 0
+    toy.put_area(patch=toy.format_patch(changes), files=(*changes, "tests/test_old.py"))
+    program.ok("verify", "area")
     text = text_of(toy)
     assert "python -m pytest" not in text
     assert "- [x] Tests" in text
@@ -410,7 +342,7 @@ def test_only_tests_that_stay_and_that_pytest_runs_are_named(toy: Toy, program: 
     changes.pop("tests/cpp/test_area.cpp")
     git(toy.upstream, "rm", "-q", "tests/test_old.py")
     toy.put("patches/area/0001-change.patch", toy.format_patch(changes))
-    assert program("verify", "area").code == 0
+    program.ok("verify", "area")
     assert "- [ ] Tests" in text_of(toy)
 
 
@@ -521,11 +453,11 @@ PASTED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PASTED)
 def test_the_lines_that_a_maintainer_pastes_show_the_fault(name: str) -> None:
-    lines = load_queue(tracked_queue()).specs[name].contribution.reproducer
+    lines = real_queue().specs[name].contribution.reproducer
     ran = subprocess.run([sys.executable, "-c", lines], text=True, check=True, capture_output=True)
     assert re.fullmatch(PASTED[name], ran.stdout)
 
 
 def test_each_fault_that_needs_no_harness_has_lines_to_paste() -> None:
-    specs = load_queue(tracked_queue()).specs
+    specs = real_queue().specs
     assert {name for name, spec in specs.items() if spec.contribution.reproducer} == {*PASTED}

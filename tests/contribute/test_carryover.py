@@ -1,4 +1,4 @@
-"""A patch on the upstream's branch, compared with `git am` on the same base."""
+"""Patches and stacks on the upstream's branch, compared with `git am` on the same base."""
 
 from __future__ import annotations
 
@@ -6,10 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.contribute.opening import Desk, make_desk, put_series
+from contribbot.contribute.publication import waits_for
+from tests.contribute.place import Desk, make_desk
 from tests.github.handle import GitHub
 from tests.lifetoy import BINARY, CRLF, LATIN, awkward, commit, three_commits
 from tests.toy import AREA, FIXED, Toy, git
+
+
+def put_series(toy: Toy, name: str, folder: Path, commits: str, *, extra: str = "") -> None:
+    """Make commits of a work tree a patch of the queue."""
+    toy.put_patch(name, extra=extra, checks="", check_files={})
+    place = toy.queue / "patches" / name
+    (place / "0001-change.patch").unlink()
+    git(
+        folder, "format-patch", "-q", "--zero-commit", "--no-signature", "--binary",
+        "-o", str(place), commits,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -92,7 +104,8 @@ def test_a_branch_that_moved_away_is_named_and_nothing_is_written(
         "file above": {path: None, "src/toy/__init__.py": None, "src/toy": b"1\n"},
         "link": {path: None},
     }
-    desk = make_desk(toy, github)
+    # No fork is made for a patch that does not apply.
+    desk = make_desk(toy, github, fork=kind != "text")
     if kind == "link":
         (toy.upstream / path).unlink()
         (toy.upstream / path).symlink_to("__init__.py")
@@ -127,3 +140,76 @@ def test_half_of_it_upstream_leaves_the_other_half(toy: Toy, github: GitHub, fol
     (done,) = desk.open()
     assert [made.subject for made in done.commits] == ["Second"]
     assert "example/toy@main has all of area/0001-First.patch already" in done.notes
+
+
+@pytest.fixture
+def desk(toy: Toy, github: GitHub) -> Desk:
+    folder = toy.root / "work"
+    git(toy.root, "clone", "-q", str(toy.upstream), str(folder))
+    commit(folder, "First\n", {"src/toy/area.py": FIXED})
+    commit(folder, "Second\n", {"src/toy/area.py": FIXED + "\n\nUNIT = 1\n", "new": "1\n"})
+    put_series(toy, "area", folder, "HEAD~2..HEAD~1")
+    put_series(toy, "unit", folder, "HEAD~1..HEAD", extra='depends_on = ["area"]\n')
+    toy.put_queue(["area", "unit"])
+    return make_desk(toy, github)
+
+
+def test_what_is_below_comes_first(desk: Desk) -> None:
+    error = desk.refused("depends on area, which has no pull request", "unit")
+    assert "contribbot open-pr area" in error.hint
+    assert desk.github.requests == []
+
+
+def test_a_stack_is_opened_in_order_and_carries_what_is_below(desk: Desk) -> None:
+    before = len(desk.github.requests)
+    lower, upper = desk.open("area", "unit")
+    # It is asked once whose token it is.
+    paths = [row.path for row in desk.github.requests[before:]]
+    assert (paths.count("/user"), paths.count("/repos/example/toy")) == (1, 1)
+    assert lower.pull_request == "example/toy#1"
+    assert upper.waits_for == ["example/toy#1"]
+    assert [commit.subject for commit in upper.commits] == ["First", "Second"]
+    # The same commits, so that GitHub takes the lower one off the upper when it is merged.
+    assert upper.commits[0] == lower.commits[0]
+    desk.assert_as_am("area")
+    desk.assert_as_am("area", "unit", branch="contribbot/unit")
+    assert len(desk.pulls()) == 2
+
+
+def test_the_text_names_what_it_waits_for_until_that_is_merged(desk: Desk) -> None:
+    assert waits_for(desk.queue, "unit") == ("`area` (no pull request yet)",)
+    desk.open("area")
+    assert waits_for(desk.queue, "unit") == ("example/toy#1",)
+    assert waits_for(desk.queue, "area") == ()
+    desk.note("merged")
+    assert waits_for(desk.queue, "unit") == ()
+
+
+@pytest.mark.parametrize("state", ["closed", "reverted"])
+def test_what_the_upstream_did_not_keep_below_stops_what_is_above(desk: Desk, state: str) -> None:
+    desk.open("area")
+    desk.note(state)
+    desk.refused(f"whose pull request example/toy#1 was {state}", "unit")
+    assert len(desk.pulls()) == 1
+
+
+def test_a_change_below_moves_what_is_above(desk: Desk) -> None:
+    desk.open("area", "unit")
+    changed = FIXED.replace("area = width * height", "area = height * width")
+    patch = desk.toy.format_patch({"src/toy/area.py": changed}, subject="First")
+    for path in (desk.toy.queue / "patches" / "area").glob("*.patch"):
+        path.write_bytes(patch)
+    lower, upper = desk.open("area", "unit")
+    assert (lower.branch_was, upper.branch_was) == ("moved", "moved")
+    desk.assert_as_am("area", "unit", branch="contribbot/unit")
+    assert len(desk.pulls()) == 2
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_merged_one_below_leaves_only_the_upper(desk: Desk, *, opened: bool) -> None:
+    desk.open(*(("area", "unit") if opened else ("area",)))
+    desk.github.merge(desk.pulls()[0], "squash")
+    (upper,) = desk.open("unit", up_to_date=opened)
+    assert upper.branch_was == ("moved" if opened else "made")
+    assert [commit.subject for commit in upper.commits] == ["Second"]
+    assert "example/toy@main has all of area already" in upper.notes

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from contribbot.compile.toolchain import hip_toolchain
 from contribbot.contribute.body import make_comment
@@ -15,11 +16,9 @@ from contribbot.errors import OpeningError
 from contribbot.queue.load import load_queue
 from tests.buildtoy import with_sources
 from tests.conftest import Program
-from tests.contribute.bodytoy import describe
-from tests.contribute.gatetoy import Table, close, edit
-from tests.contribute.opening import Desk
-from tests.contribute.snapshots import assert_snapshot
-from tests.contribute.test_body import HOSTILE, TOML, assert_inert
+from tests.contribute.bodytoy import assert_snapshot, describe
+from tests.contribute.place import Desk, Table, close, edit
+from tests.contribute.test_body import TOML, contribute
 from tests.contribute.tracked import tracked_queue
 from tests.hiptoy import needed
 from tests.test_emulated import TREE, TREE_CHECKS, masked
@@ -27,6 +26,7 @@ from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 PULL = "example/toy#7"
 GREEN = "def test_it() -> None:\n    assert True\n"
+COMMENT = ("body", "area", "--comment", "--offline")
 MARK = ("problem =", f'pull = "{PULL}"\nproblem =')
 
 
@@ -36,9 +36,7 @@ def test_it_says_what_was_run_and_how_to_repeat_it(known: Toy, program: Program)
     edit(known, *MARK)
     patch = load_queue(known.queue).patch("area")
 
-    ran = program("body", "area", "--comment", "--offline")
-
-    assert ran.code == 0, ran.err
+    ran = program.ok(*COMMENT)
     assert "| cpu | red | 2 fail: `AssertionError: assert 5 == 6` | 2 pass | - |" in ran.out
     assert f"With: a change written anew for {PULL}, none of its commits." in ran.out
     assert ran.out.count("\ncontribbot ") == 1
@@ -47,7 +45,7 @@ def test_it_says_what_was_run_and_how_to_repeat_it(known: Toy, program: Program)
     assert "TODO" not in ran.out
     (check,) = (file for file in patch.support if file.name == "test_red.py")
     assert f"```python\n{check.content.decode().rstrip()}\n```" in ran.out
-    document = program("body", "area", "--comment", "--offline", "--json").out
+    document = program(*COMMENT, "--json").out
     shown = Comment.model_validate_json(document, strict=False)
     assert shown.text == ran.out
     assert shown.words <= 60
@@ -77,7 +75,7 @@ def test_it_begins_with_the_summary(known: Toy, program: Program) -> None:
     text = make_comment(load_queue(known.queue), "area").text
     assert text.startswith("Of `v1.0` the sum &lt;alone> was run.\n\n| target |"), text
     edit(known, "was run.", "is 4.08x as fast.")
-    ran = program("body", "area", "--comment", "--offline")
+    ran = program(*COMMENT)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "summary: 4.08x is typed, and comes from no record" in ran.err
 
@@ -88,18 +86,27 @@ def test_what_a_check_executes_is_not_said_to_be_the_cpus() -> None:
     assert text.count("\n| emulated by the check | ") == 2
 
 
-def test_hostile_output_does_nothing(toy: Toy, program: Program) -> None:
+HOSTILE = (
+    "</code></details><img src=x onerror=alert(1)> `` ``` ~~~ | [x](https://evil.example) @octocat "
+    "Fixes #1, closes example/toy#2 GH-3 https://github.com/example/toy/issues/4 "
+    "\\u202etfel\\u202c \\x1b[31mred\\x07 <!-- \\n## Heading"
+)
+
+
+def test_hostile_output_is_shown_and_does_nothing(toy: Toy, program: Program) -> None:
     describe(toy)
     check = (
-        "from toy.area import rectangle\n\n\n"
-        f'def test_it():\n    assert rectangle(2, 3) == 6, "{HOSTILE}"\n' + "#\n" * 60
+        "import pytest\nfrom toy.area import rectangle\n\n\n"
+        f'@pytest.mark.parametrize("x", ["@octocat #1"])\ndef test_it(x):\n'
+        f'    assert rectangle(2, 3) == 6, "{HOSTILE}"\n' + "#\n" * 60
     )
-    toy.put_patch(
-        checks=one_check(reason="^AssertionError: </code>"), check_files={"test_red.py": check}
-    )
-    toy.put_queue(["area"])
+    stated = one_check(reason="^AssertionError: </code>")
+    toy.put_area(checks=stated, check_files={"test_red.py": check})
+    program.ok("verify", "area")
+    text = contribute(toy, 'tests = { red = "tests/test_area.py::test_it" }\n')
+    assert "onerror" in text
+    assert_inert(text)
     edit(toy, *MARK)
-    assert program("verify", "area").code == 0
     text = make_comment(load_queue(toy.queue), "area").text
     assert "onerror" in text
     # The check is too long to be shown.
@@ -108,25 +115,43 @@ def test_hostile_output_does_nothing(toy: Toy, program: Program) -> None:
     assert_inert(f"# a\n\n# b\n\n{text}".replace(PULL, ""))
 
 
+def assert_inert(text: str) -> None:
+    """Check that a text has only the HTML, links and headings of the templates."""
+    assert all(char.isprintable() or char == "\n" for char in text.replace("\u2060", ""))
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
+    flat = [row for token in tokens for row in (token, *(token.children or ()))]
+    html = "".join(row.content for row in flat if row.type in {"html_block", "html_inline"})
+    assert (
+        re.sub(
+            r"</?details>|</?summary>|Checklist|The check, and records|"
+            r"Cause, change, and records|\s",
+            "",
+            html,
+        )
+        == ""
+    )
+    assert not [row for row in flat if row.type in {"link_open", "image"}]
+    assert len([row for row in flat if row.type == "heading_open"]) == 2
+    # A commit message has no code spans: no text may be a reference there.
+    for live in (r"@octocat", r"#\d", r"GH-\d", r"issues/\d"):
+        assert re.search(live, text) is None
+
+
 def test_what_cannot_be_said_is_one_line(known: Toy, program: Program) -> None:
-    ran = program("body", "area", "--comment", "--offline")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "nothing says of which pull request of somebody else's it is; write `pull = " in ran.err
+    def refused(code: int, said: str) -> None:
+        ran = program(*COMMENT)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (code, "", 1)
+        assert said in ran.err
+
+    wanted = "nothing says of which pull request of somebody else's it is; write `pull = "
+    refused(2, wanted)
     edit(known, *MARK)
     (known.queue / "evidence/area").rename(known.queue / "gone")
-    ran = program("body", "area", "--comment", "--offline")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
-    assert "contribbot verify area" in ran.err
+    refused(1, "contribbot verify area")
+    edit(known, "problem =", 'kept = "v2 has it."\nproblem =')
+    refused(1, "area: superseded: v2 has it.; nothing is to be said there")
 
 
-def test_what_its_upstream_has_is_not_commented(known: Toy, program: Program) -> None:
-    edit(known, "problem =", f'pull = "{PULL}"\nkept = "v2 has it."\nproblem =')
-    ran = program("body", "area", "--comment", "--offline")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
-    assert "area: superseded: v2 has it.; nothing is to be said there" in ran.err
-
-
-@pytest.mark.usefixtures("cached")
 def test_somebody_elses_does_not_pass_the_gate(table: Table) -> None:
     edit(table.toy, *MARK)
     rows = {row.rule: row for row in table.gate().rows}
@@ -134,7 +159,6 @@ def test_somebody_elses_does_not_pass_the_gate(table: Table) -> None:
     assert f"it is {PULL}, somebody else's" in rows["duplicates"].seen
 
 
-@pytest.mark.usefixtures("cached")
 def test_somebody_elses_is_not_opened(desk: Desk) -> None:
     edit(desk.toy, *MARK)
     error = desk.refused(f"^area: it is {PULL}, somebody else's$")
@@ -152,31 +176,29 @@ def test_its_commit_is_named_while_it_is_that(known: Toy, program: Program) -> N
     commit = re.findall(rb"^From ([0-9a-f]{40}) ", mails, re.MULTILINE)[1][:12].decode()
     known.put_queue([])
     shutil.rmtree(known.queue / "patches/area")
-    assert program("new", "area", theirs).code == 0
+    program.ok("new", "area", theirs)
     edit(known, 'pin = "', f'pull = "{PULL}"\npin = "')
     state(known, "area", FAIL_TO_PASS, one_check())
-    assert program("verify", "area").code == 0
+    program.ok("verify", "area")
 
-    said = program("body", "area", "--comment", "--offline").out
+    said = program(*COMMENT).out
 
     assert f"With: the 2 commits up to `{commit}` of {PULL}." in said
     # A changed patch is no commit of the pull request any more.
     (second,) = (known.queue / "patches/area").glob("0002-*")
     second.write_bytes(second.read_bytes().replace(b"+#\n", b"+##\n"))
-    assert program("verify", "area").code == 0
-    said = program("body", "area", "--comment", "--offline").out
+    program.ok("verify", "area")
+    said = program(*COMMENT).out
     assert commit not in said
     assert "a change written anew" in said
 
 
-@pytest.mark.usefixtures("cached")
 def test_a_pull_request_that_is_not_what_was_tried_is_refused(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pull = table.pull("theirs", {"src/toy/area.py": FIXED})
     edit(table.toy, "problem =", f'pull = "example/toy#{pull.number}"\nproblem =', TOML)
-    ran = table.program("body", "area", "--comment")
-    assert ran.code == 0, ran.err
+    ran = table.program.ok("body", "area", "--comment")
     monkeypatch.setattr("contribbot.contribute.body._commit", lambda *_: pull.head_sha)
     with table.connect() as client:
         assert make_comment(table.queue, "area", client).head == pull.head_sha
@@ -195,7 +217,6 @@ def test_a_pull_request_that_is_not_what_was_tried_is_refused(
         assert words in ran.err
 
 
-@pytest.mark.usefixtures("cached")
 def test_an_issue_is_shown_by_checks_alone(table: Table) -> None:
     begun = table.program("new", "shown", "--issue", "1")
     assert (begun.code, begun.err) == (0, "")
@@ -204,13 +225,12 @@ def test_an_issue_is_shown_by_checks_alone(table: Table) -> None:
         (GREEN, one_check(expect="pass-to-pass", reason=""), "not reproduced", "1 pass"),
     ):
         state(table.toy, "shown", check, entry)
-        ran = table.program("verify", "shown")
-        assert ran.code == 0, ran.err
+        ran = table.program.ok("verify", "shown")
         assert f"shown: {verdict} on cpu\n" in ran.out
         comment = table.program("body", "shown", "--comment").out
         assert f"| cpu | red | {before} | no change | - |" in comment
         assert f"example/toy#1: **{verdict}** at `v1.0`; no patch was applied." in comment
-    assert table.program("evidence", "check").code == 0
+    table.program.ok("evidence", "check")
     # A patch without commits is left out of lists and of `verify --all`.
     assert "shown" not in table.program("queue", "list").out
     assert "shown" not in table.program("verify", "--all").out
@@ -244,15 +264,12 @@ def test_the_whole_way_emulated(toy: Toy, program: Program) -> None:
     toy.put_queue([])
     theirs = toy.root / "theirs.patch"
     theirs.write_bytes(mail(toy, "Mask the rows", {"src/toy/kernel.py": masked(TREE)}))
-    assert program("new", "rows", theirs).code == 0
+    program.ok("new", "rows", theirs)
     edit(toy, 'pin = "', f'pull = "{PULL}"\npin = "', "patches/rows/patch.toml")
     entry = '[[emulated]]\nname = "red"\nfile = "test_red.py"\ntargets = ["gfx942"]\n'
     entry += "expect = 'fail-to-pass'\nreason = 'out of bounds'\n"
     state(toy, "rows", TREE_CHECKS["test_check.py"], entry)
-    ran = program("verify", "rows", "--require", "emulated:gfx942")
-    assert ran.code == 0, ran.out + ran.err
+    ran = program.ok("verify", "rows", "--require", "emulated:gfx942")
 
-    ran = program("body", "rows", "--comment", "--offline")
-
-    assert ran.code == 0, ran.err
+    ran = program.ok("body", "rows", "--comment", "--offline")
     assert_snapshot("comment.md", re.sub(r"(?m)^- Record: .*$", "- Record: …", ran.out))

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import pytest
 import typer
 from pydantic import JsonValue
 from typer.core import TyperCommand, TyperGroup
@@ -22,10 +21,8 @@ import contribbot
 from contribbot.cli.main import app
 from contribbot.errors import ExitCode
 from tests.conftest import Program
-from tests.contribute.gatetoy import Table
+from tests.contribute.place import Table
 from tests.toy import git
-
-pytestmark = pytest.mark.usefixtures("cached")
 
 FROZEN: Final = Path(__file__).with_name("contracts.json")
 #: Commands in the order of running, on one queue, with `--json` if the command takes `--json`.

@@ -1,19 +1,20 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from contribbot.contribute import duplicates
+from contribbot.contribute.attest import require
 from contribbot.contribute.duplicates import functions_of, look_file, title_words
-from contribbot.contribute.model import Gate
+from contribbot.contribute.model import Gate, Look
+from contribbot.errors import AttestationError
 from contribbot.queue.toml_edit import set_different
-from tests.contribute.gatetoy import BESIDE, CHANGES, NOW, OTHERWISE, Table, close, edit
-
-SAME = {path: str(text) for path, text in CHANGES.items()}
+from tests.contribute.place import BESIDE, CHANGES, NOW, OTHERWISE, Table, close, edit
 
 
 def toml_of(table: Table) -> Path:
@@ -30,7 +31,7 @@ def test_an_issue_links_and_so_do_a_file_and_a_title_word(table: Table) -> None:
     table.pull("issue", {"docs/x.md": "x\n"}, title="Write about it", body="Closes #1.")
     table.pull("words", {"docs/z.md": "z\n"}, title="Multiply the docs")
     table.pull("file", BESIDE, title="Triangles")
-    table.pull("same", SAME, title="[Perf] multiply all")
+    table.pull("same", CHANGES, title="[Perf] multiply all")
     assert likeness(table) == [
         (3, "example/toy#1", (), ()),
         (6, "", ("src/toy/area.py", "tests/test_area.py"), ("multiply",)),
@@ -106,8 +107,8 @@ def test_a_change_that_was_turned_down_is_told_with_a_maintainers_last_word(tabl
     assert table.row("duplicates", gate).state == "passed"
     for number in (named.number, said.number):
         why = f"example/toy#{number}=It asks the callers what they give."
-        assert table.run("gate", "area", "--different", why).code == (number != said.number)
-    assert "carol: No: callers." in table.run("gate", "area").out
+        assert table.program("gate", "area", "--different", why).code == (number != said.number)
+    assert "carol: No: callers." in table.program("gate", "area").out
 
 
 def test_a_patch_for_an_issue_begins_with_what_was_tried_for_it(table: Table) -> None:
@@ -152,7 +153,7 @@ def test_without_an_answer_it_blocks_and_an_answer_is_written_where_people_write
     before = toml_of(table).read_text()
 
     def answer(text: str) -> int:
-        return table.run("gate", "area", "--different", text).code
+        return table.program("gate", "area", "--different", text).code
 
     assert answer('example/toy#3=It only swaps "the sides" and has no test.') == 1
     assert answer("Example/Toy#2=It is about triangles, not rectangles.") == 0
@@ -163,7 +164,7 @@ def test_without_an_answer_it_blocks_and_an_answer_is_written_where_people_write
         "example/toy#3": 'It only swaps "the sides" and has no test.',
         "Example/Toy#2": "It is about triangles, not rectangles.",
     }
-    assert "different: It is about triangles" in table.run("gate", "area").out
+    assert "different: It is about triangles" in table.program("gate", "area").out
     assert answer("example/toy#3=Another and far better reason.") == 0
     assert "swaps" not in toml_of(table).read_text()
 
@@ -185,7 +186,7 @@ def test_what_is_no_reason_is_refused_and_nothing_is_written(
 ) -> None:
     path = toml_of(table)
     before = path.read_bytes()
-    done = table.run("gate", "area", "--different", given)
+    done = table.program("gate", "area", "--different", given)
     assert done.code == 2
     assert match in done.err
     assert "\x1b" not in done.err
@@ -244,12 +245,12 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u202c [x](https://evil.example) <im
 def test_a_hostile_pull_request_is_shown_and_does_nothing(table: Table) -> None:
     eve = table.github.add_user("eve")
     table.pull("x", {**BESIDE, "a\u202eb": "\x1b[2J"}, title=HOSTILE, body="#1", user=eve)
-    done = table.run("gate", "area")
+    done = table.program("gate", "area")
     assert done.code == 1
     assert all(char.isprintable() or char == "\n" for char in done.output)
     assert "example/toy#2 (open, eve)" in done.out
     assert max(map(len, done.out.splitlines())) < 400
-    document = table.run("gate", "area", "--json").out
+    document = table.program("gate", "area", "--json").out
     assert all(char.isprintable() or char == "\n" for char in document)
     assert Gate.model_validate_json(document, strict=False).candidates[0].reference
     assert json.loads(document)["candidates"][0]["title"].startswith("\x1b]0;owned")
@@ -267,3 +268,72 @@ def test_a_look_at_a_busy_upstream_takes_a_bounded_number_of_requests(
     gate = table.gate()
     assert len(gate.candidates) == 4
     assert gate.limits == ("the files of 4 of 6 pull requests were compared",)
+
+
+RULES_FILE = "upstreams/contributing/toy.toml"
+
+
+@pytest.fixture
+def telling(table: Table) -> Table:
+    """A person with the proved patch, whose upstream's text tells of the search."""
+    edit(table.toy, "[body]\n", "[body]\nduplicates = true\n", RULES_FILE)
+    return table
+
+
+def line_of(table: Table) -> str:
+    done = table.program.ok("body", "area")
+    return next((row for row in done.out.splitlines() if "duplicate was found" in row), "")
+
+
+def age(table: Table, by: timedelta) -> None:
+    path = look_file(table.queue, "area")
+    look = Look.model_validate_json(path.read_bytes())
+    path.write_text(look.model_copy(update={"time": look.time - by}).model_dump_json())
+
+
+def test_a_look_that_found_none_is_told_with_its_day_and_its_bounds(telling: Table) -> None:
+    telling.pull("far", {"docs/y.md": "y\n"}, title="Circles")
+    assert line_of(telling) == ""
+    telling.program.ok("gate", "area")
+    assert re.fullmatch(
+        rf"\*\*No duplicate was found\*\* on {datetime.now(UTC):%Y-%m-%d}, by the issue, and by "
+        r"files and title words, among 0 pull requests of example/toy, open or merged in the "
+        r"90 days before\.",
+        line_of(telling),
+    )
+
+
+def test_nothing_is_told_where_it_is_not_asked_for_or_was_not_seen(telling: Table) -> None:
+    telling.program.ok("gate", "area")
+    assert line_of(telling)
+    edit(telling.toy, "duplicates = true\n", "", RULES_FILE)
+    assert line_of(telling) == ""
+    edit(telling.toy, "[body]\n", "[body]\nduplicates = true\n", RULES_FILE)
+    # A search for another issue, or an old search, is not named.
+    edit(telling.toy, 'issue = "example/toy#1"', 'issue = "example/toy#2"')
+    assert line_of(telling) == ""
+    edit(telling.toy, 'issue = "example/toy#2"', 'issue = "example/toy#1"')
+    age(telling, timedelta(hours=23))
+    assert line_of(telling)
+    age(telling, timedelta(hours=1))
+    assert line_of(telling) == ""
+
+
+def test_what_was_found_and_answered_is_told_instead(telling: Table) -> None:
+    telling.pull("beside", BESIDE, title="Multiply")
+    assert telling.program("gate", "area").code == 1
+    assert line_of(telling) == ""
+    reason = "It is about triangles, not rectangles."
+    telling.program.ok("gate", "area", "--different", f"example/toy#2={reason}")
+    assert line_of(telling) == ""
+    assert f"- example/toy#2: {reason}" in telling.program("body", "area").out
+
+
+def test_what_somebody_found_since_is_not_passed_over(telling: Table) -> None:
+    telling.attest()
+    look_file(telling.queue, "area").unlink()
+    telling.pull("same", CHANGES, title="Multiply")
+    assert telling.program("gate", "area").code == 1
+    assert "No duplicate was found" not in telling.body().text
+    with pytest.raises(AttestationError, match="void: the text, the patch or an answer changed"):
+        require(telling.queue, telling.body())

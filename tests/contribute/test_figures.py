@@ -19,7 +19,7 @@ from contribbot.queue.load import load_queue
 from contribbot.verify.evidence import triton_of
 from tests.conftest import once
 from tests.contribute.bodytoy import describe
-from tests.contribute.gatetoy import Proved, verify
+from tests.contribute.place import Proved, verify
 from tests.contribute.tracked import tracked_queue
 from tests.toy import CHECKS, Toy
 
@@ -48,8 +48,7 @@ def make_figured(root: Path) -> Proved:
         "test_red_cuda.py": "def test_it():\n    raise AssertionError\n",
         "test_same.py": "def test_it():\n    assert True\n",
     }
-    toy.put_patch(checks=CHECKS.replace("assert 5 == ", "5") + CUDA, check_files=files)
-    toy.put_queue(["area"])
+    toy.put_area(checks=CHECKS.replace("assert 5 == ", "5") + CUDA, check_files=files)
     return verify(toy, root)
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -13,14 +12,18 @@ from contribbot.contribute.gate import RULES, GateCase, judge, judge_rule
 from contribbot.contribute.model import Gate, Row, RowState
 from contribbot.github import client
 from contribbot.github.client import Waits
-from tests.contribute.gatetoy import (
+from tests.contribute.place import (
     CHANGES,
     MESSAGE,
     NOW,
     OTHERWISE,
+    Change,
     Table,
+    both,
+    changing,
     close,
     edit,
+    nobody,
     put_patch,
     verify,
 )
@@ -31,15 +34,9 @@ from tests.toy import FIXED
 
 PATCH = "patches/area/0001-change.patch"
 NO_DOCS = '"none needed: nothing that users see."'
-RULES_FILE = "upstreams/contributing/toy.toml"
-
-
-def put(path: str) -> Callable[[str, str], Callable[[Table], None]]:
-    """Return a function that makes changes of a text in a file of the queue."""
-    return lambda before, after: lambda table: edit(table.toy, before, after, path)
-
-
-resigned, toml, rules = put(PATCH), put("patches/area/patch.toml"), put(RULES_FILE)
+toml = changing
+resigned = partial(changing, path=PATCH)
+rules = partial(changing, path="upstreams/contributing/toy.toml")
 
 
 def states(gate: Gate) -> dict[str, str]:
@@ -107,22 +104,9 @@ def delete_issue(table: Table) -> None:
     table.faults.arm(fault, path="issues/1$", times=0)
 
 
-def signed(who: str) -> Callable[[Table], None]:
+def signed(who: str) -> Change:
     """Let somebody else be the author, and sign it off."""
     return resigned("Ada Example <ada@example.com>", who)
-
-
-def both(*changes: Callable[[Table], None]) -> Callable[[Table], None]:
-    def change(table: Table) -> None:
-        for one in changes:
-            one(table)
-
-    return change
-
-
-def nobody(table: Table) -> None:
-    path = table.toy.queue / "patches/area/patch.toml"
-    path.write_text(path.read_text().partition("[contribution.person]")[0])
 
 
 RUNS = "end_to_end = '^\\[Bugfix\\]'\n"
@@ -136,7 +120,7 @@ def large(table: Table) -> None:
     table.toy.put(PATCH, table.toy.format_patch({"src/toy/area.py": text}, body=MESSAGE))
 
 
-CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
+CASES: list[tuple[str, str, str, Change]] = [
     ("title", "failed", "[Bugfix] What it does", toml('title = "[Bugfix] ', 'title = "Bugfix: ')),
     ("title", "passed", "no pattern; usual: [Bugfix] What it does",
      rules("title = '^\\[[A-Z]\\w+\\] \\S'", "")),
@@ -199,7 +183,7 @@ CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("rule", "state", "seen", "change"), CASES, ids=[f"{case[0]}-{case[2]}" for case in CASES]
 )
 def test_each_rule_says_what_is_wrong_and_what_to_do(
-    table: Table, rule: str, state: str, seen: str, change: Callable[[Table], None]
+    table: Table, rule: str, state: str, seen: str, change: Change
 ) -> None:
     assert table.row(rule).state != "failed"
     change(table)
@@ -249,11 +233,11 @@ def test_a_gate_takes_few_requests_and_the_second_fewer(table: Table) -> None:
 
 
 def test_the_command_says_it_in_lines_and_as_json(table: Table) -> None:
-    done = table.run("gate", "area")
+    done = table.program("gate", "area")
     assert (done.code, done.err) == (0, "")
     for rule in RULES:
         assert sum(line.startswith(f"{rule} ") for line in done.out.splitlines()) == 1
-    shown = table.run("gate", "area", "--json")
+    shown = table.program("gate", "area", "--json")
     assert Gate.model_validate_json(shown.out, strict=False).patch == "area"
     assert json.loads(shown.out)["rows"][0]["state"] == "passed"
 
@@ -263,14 +247,14 @@ def test_without_github_the_rest_is_shown_and_the_end_is_3(
 ) -> None:
     # The usual number of attempts, without pauses.
     monkeypatch.setattr(client, "Waits", partial(Waits, sleep=lambda _: None, between_writes=0))
-    done = table.run("gate", "area", GITHUB_API_URL="http://127.0.0.1:9")
+    done = table.program("gate", "area", GITHUB_API_URL="http://127.0.0.1:9")
     assert done.code == 3
     assert re.search(r"^commits +passed ", done.out, re.MULTILINE)
     assert sum("not known" in line for line in done.out.splitlines()) == 6
     assert done.out.count("check the network") == 1
-    assert table.run("gate", "area", "--offline").code == 0
+    table.program.ok("gate", "area", "--offline")
     no_test(table)
-    assert table.run("gate", "area", GITHUB_TOKEN="ghp_" + "x" * 36).code == 1
+    assert table.program("gate", "area", GITHUB_TOKEN="ghp_" + "x" * 36).code == 1
 
 
 @pytest.mark.parametrize("command", [["gate", "area", "--offline"], ["body", "area"]])

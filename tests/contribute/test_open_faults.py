@@ -10,7 +10,7 @@ import pytest
 from contribbot.contribute.open_pr import Opened
 from contribbot.contribute.publication import state
 from contribbot.errors import ContribbotError
-from tests.contribute.opening import make_desk
+from tests.contribute.place import make_desk
 from tests.github.faults import KILL_AFTER, KILL_BEFORE, ODD, WIRE_FAULTS, Fault, each
 from tests.github.handle import GitHub
 from tests.github.wire import Request
@@ -25,8 +25,6 @@ class Trials:
     """One local GitHub, and for each trial another person with a fresh copy of the queue."""
 
     def __init__(self, toy: Toy, github: GitHub) -> None:
-        toy.put_patch()
-        toy.put_queue(["area"])
         self.desk = make_desk(toy, github)
         self.desk.attempts = 1
         self.faults = self.desk.faults

@@ -13,7 +13,7 @@ from contribbot.errors import GitHubError, NotProvedError, OpeningError
 from contribbot.queue import history
 from contribbot.queue.history import PullRequestEvent, RetiredEvent
 from contribbot.queue.load import Queue
-from tests.contribute.opening import Desk, make_desk
+from tests.contribute.place import Desk, make_desk
 from tests.github.faults import EXISTS, FORBIDDEN, NOT_FOUND, Fault, moved
 from tests.github.handle import GitHub
 from tests.github.state import Repository as Kept
@@ -30,6 +30,15 @@ def test_a_pull_request_is_opened_as_a_draft_with_what_git_am_makes(desk: Desk) 
     assert (pull.head_sha, pull.base_ref) == (desk.branch(), "main")
     assert (done.head, done.pull_request, done.state) == (desk.branch(), "example/toy#1", "draft")
     assert done.commits == [PushedCommit(done.head, "Multiply the sides of a rectangle")]
+    # A second run with nothing new writes nothing.
+    events = desk.events()
+    assert desk.writes() == []
+    assert desk.events() == events
+    kinds = [(event.event, getattr(event, "what", "")) for event in events]
+    # An intent is noted before each write.
+    assert [kind for kind in kinds if kind[0] != "version"] == [
+        ("intent", "branch"), ("done", "branch"), ("intent", "pull-request"), ("pull-request", ""),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -38,8 +47,7 @@ def test_one_patch_takes_few_requests_and_one_a_changed_file(
     toy: Toy, github: GitHub, *, moved: bool, fork: bool
 ) -> None:
     changed: dict[str, str | bytes] = {"src/toy/area.py": FIXED, "new": "1\n", "README": "Toy\n"}
-    toy.put_patch(patch=toy.format_patch(changed))
-    toy.put_queue(["area"])
+    toy.put_area(patch=toy.format_patch(changed))
     desk = make_desk(toy, github, fork=fork)
     if moved:
         desk.push({"src/toy/area.py": AREA.replace("Areas.", "All areas.").encode()})
@@ -52,18 +60,6 @@ def test_one_patch_takes_few_requests_and_one_a_changed_file(
     assert sum(row.path.endswith("/git/blobs") for row in made) == len(changed)
 
 
-def test_a_second_run_with_nothing_new_writes_nothing(desk: Desk) -> None:
-    desk.open()
-    events = desk.events()
-    assert desk.writes() == []
-    assert desk.events() == events
-    kinds = [(event.event, getattr(event, "what", "")) for event in events]
-    # An intent is noted before each write.
-    assert [kind for kind in kinds if kind[0] != "version"] == [
-        ("intent", "branch"), ("done", "branch"), ("intent", "pull-request"), ("pull-request", ""),
-    ]  # fmt: skip
-
-
 def test_two_at_once_make_one_branch_and_one_pull_request(desk: Desk) -> None:
     for child in [desk.start(), desk.start()]:
         _, errors = child.communicate(timeout=60)
@@ -73,33 +69,31 @@ def test_two_at_once_make_one_branch_and_one_pull_request(desk: Desk) -> None:
     desk.assert_as_am()
 
 
-ELSEWHERE = '[contribution]\nbranch = "other"\n'
-
-
-def assert_not_opened_again(desk: Desk) -> None:
-    """Check that another branch gets no second pull request, and the error names the open one."""
-    desk.toy.put_patch(checks=ELSEWHERE, check_files={})
-    assert "example/toy#1" in desk.refused("would open a second one").message
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_another_branch_gets_one_unless_a_person_opened_one_from_the_first(
+    desk: Desk, *, by_hand: bool
+) -> None:
+    desk.open(handoff=True)
+    desk.toy.put_patch(checks='[contribution]\nbranch = "other"\n', check_files={})
+    if by_hand:
+        desk.by_hand()
+        assert "example/toy#1" in desk.refused("would open a second one").message
+    else:
+        (done,) = desk.open()
+        assert done.branch == "other"
     assert len(desk.pulls()) == 1
-
-
-def test_one_that_a_person_opened_is_not_opened_again_from_another_branch(desk: Desk) -> None:
-    desk.open(handoff=True)
-    desk.by_hand()
-    assert_not_opened_again(desk)
-
-
-def test_a_branch_that_never_had_one_may_be_left_for_another(desk: Desk) -> None:
-    desk.open(handoff=True)
-    desk.toy.put_patch(checks=ELSEWHERE, check_files={})
-    (done,) = desk.open()
-    assert (done.branch, len(desk.pulls())) == ("other", 1)
 
 
 def test_another_account_gets_no_fork_for_a_second_one(desk: Desk) -> None:
     desk.open()
     desk.me = desk.github.add_user("bob")
     desk.refused("is open from ada/toy:contribbot/area")
+
+
+def test_one_that_goes_elsewhere_alone_is_not_noted(desk: Desk) -> None:
+    desk.open(handoff=True)
+    backport(desk)
+    desk.refused(r"example/toy#1 goes to release, .* to main")
 
 
 def test_a_base_that_somebody_changed_is_not_carried_past(desk: Desk) -> None:
@@ -129,39 +123,31 @@ def test_a_backport_from_the_branch_is_left_alone(desk: Desk) -> None:
     desk.refused("example/toy#1, .* was merged")
 
 
-def test_one_that_goes_elsewhere_alone_is_not_noted(desk: Desk) -> None:
-    desk.open(handoff=True)
-    backport(desk)
-    desk.refused(r"example/toy#1 goes to release, .* to main")
+def rename(desk: Desk, repository: Kept, new: str) -> None:
+    old, known = repository.full_name, desk.github.repositories
+    known[new] = known.pop(old)
+    repository.name = new.partition("/")[2]
+    desk.faults.arm(moved(old, new), path=f"^/repos/{old}(/|$)", times=0)
 
 
-def rename(desk: Desk, repository: Kept) -> None:
-    known, owner = desk.github.repositories, repository.owner.login
-    known[f"{owner}/new"] = known.pop(f"{owner}/toy")
-    repository.name = "new"
-    desk.faults.arm(
-        moved(f"{owner}/toy", f"{owner}/new"), path=f"^/repos/{owner}/toy(/|$)", times=0
-    )
-
-
-@pytest.mark.parametrize("whose", ["upstream", "fork"])
-def test_a_renamed_repository_keeps_its_pull_request(desk: Desk, whose: str) -> None:
+@pytest.mark.parametrize("whose", ["upstream", "fork", "account"])
+def test_who_or_what_is_renamed_keeps_its_pull_request(desk: Desk, whose: str) -> None:
     desk.open()
-    fork = desk.fork
-    rename(desk, desk.upstream if whose == "upstream" else fork)
+    fork, users = desk.fork, desk.github.users
+    if whose == "upstream":
+        rename(desk, desk.upstream, "example/new")
+    elif whose == "fork":
+        rename(desk, fork, "ada/new")
+    else:
+        rename(desk, fork, "lovelace/toy")
+        users["lovelace"] = users.pop("ada")
+        desk.me.login = "lovelace"
     desk.change()
     (done,) = desk.open()
     assert (done.pull_request, done.branch_was) == (f"{desk.upstream.full_name}#1", "moved")
-    assert len(desk.pulls()) == 1
+    assert (done.fork, len(desk.pulls())) == (fork.full_name, 1)
     assert fork.git.ref("refs/heads/contribbot/area") == done.head
     assert desk.github.count("POST", "/forks") == 0
-
-
-def test_no_fork_is_made_for_what_does_not_apply(toy: Toy, github: GitHub) -> None:
-    desk = make_desk(toy, github, fork=False)
-    desk.push({"src/toy/area.py": b"nothing\n"})
-    desk.refused("no longer applies")
-    assert desk.events() == []
 
 
 @pytest.mark.parametrize("kind", ["another name", "unrelated", "fork of another"])
@@ -388,12 +374,21 @@ def test_text_that_a_person_changed_on_github_stays(desk: Desk) -> None:
     desk.body = "New words.\n"
     (done,) = desk.open()
     assert (done.pull_request_was, pull.issue.body) == ("updated", "New words.\n")
+    # Lines that a bot added below the text stay.
+    added = "\n\n<!-- bot -->\nSummary by a bot"
+    for words in ("Newer words.\n", "Newest words.\n"):
+        pull.issue.body += "" if pull.issue.body.endswith(added) else added
+        desk.body = words
+        (done,) = desk.open()
+        assert done.pull_request_was == "updated"
+        assert pull.issue.body.startswith(words)
+        assert pull.issue.body.endswith(added)
     pull.issue.body = "Better words.\n"
     desk.body = "Other words.\n"
     (done,) = desk.open()
     assert (done.pull_request_was, pull.issue.body) == ("edited", "Better words.\n")
     assert "a person changed its title or body" in " ".join(done.notes)
-    assert desk.github.count("PATCH", "/pulls/") == 1
+    assert desk.github.count("PATCH", "/pulls/") == 3
 
 
 def test_a_base_that_moved_is_said_and_taken_on_request(desk: Desk) -> None:
@@ -449,35 +444,6 @@ def test_a_merge_of_main_by_a_maintainer_is_stepped_over(desk: Desk) -> None:
     desk.refused("did not make")
 
 
-def test_a_renamed_account_keeps_its_pull_request(desk: Desk) -> None:
-    desk.open()
-    state = desk.github
-    with state.lock:
-        state.users["lovelace"] = state.users.pop("ada")
-        state.repositories["lovelace/toy"] = state.repositories.pop("ada/toy")
-        desk.me.login = "lovelace"
-    desk.faults.arm(moved("ada/toy", "lovelace/toy"), path="^/repos/ada/toy$", times=0)
-    desk.change(BETTER)
-    (done,) = desk.open()
-    assert (done.fork, done.branch_was) == ("lovelace/toy", "moved")
-    assert done.pull_request == "example/toy#1"
-
-
-def test_lines_that_a_bot_added_below_the_text_stay(desk: Desk) -> None:
-    desk.open()
-    (pull,) = desk.pulls()
-    added = "\n\n<!-- bot -->\nSummary by a bot"
-    pull.issue.body = f"{pull.issue.body}{added}"
-    desk.body = "New words.\n"
-    (done,) = desk.open()
-    assert done.pull_request_was == "updated"
-    assert pull.issue.body.startswith("New words.\n")
-    assert pull.issue.body.endswith(added)
-    desk.body = "Newer words.\n"
-    desk.open()
-    assert pull.issue.body.startswith("Newer words.\n")
-
-
 def test_a_closed_pull_request_is_said_with_the_next_step(desk: Desk) -> None:
     desk.open()
     (pull,) = desk.pulls()
@@ -498,7 +464,10 @@ def test_a_deleted_branch_is_made_again_for_a_patch_without_pull_request(desk: D
 
 def test_a_draft_is_made_ready_on_request_and_once(desk: Desk) -> None:
     desk.open()
-    assert desk.pulls()[0].draft
+    desk.faults.arm(FORBIDDEN, path="^/graphql$")
+    (done,) = desk.open(ready=True)
+    assert "mark it ready on its page" in " ".join(done.notes)
+    assert (done.state, desk.pulls()[0].draft) == ("draft", True)
     (done,) = desk.open(ready=True)
     assert (done.state, desk.pulls()[0].draft) == ("open", False)
     assert "marked it ready for review" in " ".join(done.notes)
@@ -506,14 +475,6 @@ def test_a_draft_is_made_ready_on_request_and_once(desk: Desk) -> None:
     assert isinstance(last, PullRequestEvent)
     assert last.state == "open"
     assert desk.writes(ready=True) == []
-
-
-def test_a_draft_that_github_keeps_a_draft_says_where_to_press(desk: Desk) -> None:
-    desk.open()
-    desk.faults.arm(FORBIDDEN, path="^/graphql$")
-    (done,) = desk.open(ready=True)
-    assert "mark it ready on its page" in " ".join(done.notes)
-    assert (done.state, desk.pulls()[0].draft) == ("draft", True)
 
 
 def test_a_lost_journal_says_how_to_go_on(desk: Desk) -> None:
@@ -546,9 +507,7 @@ def test_a_token_for_the_fork_alone_is_enough(desk: Desk) -> None:
         "expand": ["1"], "title": [desk.title], "body": [desk.body],
     }  # fmt: skip
     assert "open it on https://" in "\n".join(opened_lines(done))
-
-
-def test_a_long_body_goes_into_a_file(desk: Desk) -> None:
+    # A long body goes into a file.
     desk.body = "Wörds.\n" * 2000
     (done,) = desk.open(handoff=True)
     assert len(done.url.encode()) <= 8000

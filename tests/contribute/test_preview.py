@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
 
 import pytest
 
@@ -12,9 +11,7 @@ from contribbot.cli.contribute import OpeningView
 from contribbot.contribute.open_pr import Preview
 from contribbot.queue import history
 from contribbot.queue.history import PullRequestEvent
-from tests.contribute.gatetoy import BESIDE, MESSAGE, NOW, TITLE, Table, edit
-
-pytestmark = pytest.mark.usefixtures("cached")
+from tests.contribute.place import BESIDE, MESSAGE, NOW, TITLE, Change, Table, both, changing, edit
 
 NO_TOKEN = {"GITHUB_TOKEN": "", "GH_TOKEN": ""}
 UNKNOWN = ["GitHub", "fork", "base"]
@@ -38,33 +35,12 @@ def unproved(table: Table) -> None:
     shutil.rmtree(table.toy.queue / "evidence")
 
 
-def unwritten(table: Table) -> None:
-    edit(table.toy, "Areas are sums.", "TODO: say it")
-
-
-def bare(table: Table) -> None:
-    unproved(table)
-    unwritten(table)
-
-
-def badly_titled(table: Table) -> None:
-    edit(table.toy, TITLE, "no form")
-
-
-def too_long(table: Table) -> None:
-    edit(table.toy, "Areas are sums.", "long " * 14_000)
-
-
-def changed(table: Table) -> None:
-    table.attest()
-    edit(table.toy, "Areas are sums.", "Areas are not sums.")
-
-
-def published(table: Table) -> None:
-    table.publish()
-
-
-CASES: dict[str, tuple[Callable[[Table], object], dict[str, str], list[str]]] = {
+unwritten = changing("Areas are sums.", "TODO: say it")
+bare = both(unproved, unwritten)
+badly_titled = changing(TITLE, "no form")
+too_long = changing("Areas are sums.", "long " * 14_000)
+changed = both(Table.attest, changing("Areas are sums.", "Areas are not sums."))
+CASES: dict[str, tuple[Change, dict[str, str], list[str]]] = {
     "nothing is there": (lambda _: None, NO_TOKEN, ["not-run", "token", *UNKNOWN, "attestation"]),
     "a token alone": (lambda _: None, {}, ["not-run", *UNKNOWN, "attestation"]),
     "an attestation alone": (Table.attest, NO_TOKEN, ["not-run", "token", *UNKNOWN]),
@@ -75,13 +51,13 @@ CASES: dict[str, tuple[Callable[[Table], object], dict[str, str], list[str]]] = 
     "nothing but commits": (bare, {}, ["text", "evidence", *UNKNOWN, "attestation"]),
     "a title of another form": (badly_titled, {}, ["title", "not-run", *UNKNOWN, "attestation"]),
     "a text that is too long": (too_long, {}, ["text", *UNKNOWN, "attestation"]),
-    "a pull request": (published, {}, ["not-run", "GitHub", "base", "attestation"]),
+    "a pull request": (Table.publish, {}, ["not-run", "GitHub", "base", "attestation"]),
 }
 
 
 @pytest.mark.parametrize(("prepare", "env", "lacking"), CASES.values(), ids=CASES)
 def test_all_that_is_missing_is_said_at_once(
-    table: Table, prepare: Callable[[Table], object], env: dict[str, str], lacking: list[str]
+    table: Table, prepare: Change, env: dict[str, str], lacking: list[str]
 ) -> None:
     prepare(table)
     missing = preview(table, **env).missing
@@ -136,7 +112,7 @@ def test_what_would_be_opened(
 
 def test_a_branch_has_the_commits_below_until_the_upstream_has_them(table: Table) -> None:
     toy = table.toy
-    toy.put_patch("low", patch=toy.format_patch({**BESIDE}, "Halve it", MESSAGE), checks="")
+    toy.put_patch("low", patch=toy.format_patch(BESIDE, "Halve it", MESSAGE), checks="")
     toy.put_queue(["low", "area"])
     edit(toy, 'problem = "Areas', 'depends_on = ["low"]\nproblem = "Areas')
 

@@ -55,14 +55,13 @@ def test_all_that_tells_of_a_patch_tells_that_it_is_refuted(known: Toy, program:
     assert (row.state, said in row.seen) == ("failed", True)
     note(known, Outcome.PASSED, 1)
     assert "refuted" not in program("queue", "list").out
-    assert program("body", "area").code == 0
+    program.ok("body", "area")
 
 
 @pytest.fixture
 def refuted(toy: Toy, program: Program) -> Toy:
     """A queue whose patch was refuted on this machine, by a record that lies elsewhere."""
-    toy.put_patch(patch=toy.format_patch({**WRONG}))
-    toy.put_queue(["area"])
+    toy.put_area(patch=toy.format_patch({**WRONG}))
     assert program("verify", "area", "--evidence", str(toy.root / "elsewhere")).code == 1
     return toy
 
@@ -70,7 +69,7 @@ def refuted(toy: Toy, program: Program) -> Toy:
 def test_a_verdict_with_its_record_elsewhere_is_noted(refuted: Toy, program: Program) -> None:
     assert "red" in standing(refuted)
     refuted.put_patch()
-    assert program("verify", "area", "--evidence", str(refuted.root / "elsewhere")).code == 0
+    program.ok("verify", "area", "--evidence", str(refuted.root / "elsewhere"))
     assert standing(refuted) == []
 
 
@@ -92,22 +91,19 @@ def test_a_record_that_was_added_refutes_and_is_missed(refuted: Toy, program: Pr
     commit = git(refuted.queue, "rev-parse", "--short=12", "HEAD").decode().strip()
     path = f"evidence/area/{made.name}"
     assert f"removed  {path}: git has it: git checkout {commit} -- {path}" in ran.out
-    assert program("verify", "area").code == 0
-    assert program("evidence", "check").code == 0
+    program.ok("verify", "area")
+    program.ok("evidence", "check")
     assert refutations(queue, "area", ()) == ()
 
 
 def test_a_proof_that_was_removed_is_missed_until_another_record_has_it(
-    toy: Toy, program: Program
+    known: Toy, program: Program
 ) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    assert program("verify", "area").code == 0
-    (record,) = (toy.queue / "evidence/area").glob("*.json")
-    git(toy.queue, "init", "-q")
-    git(toy.queue, "add", "evidence")
-    git(toy.queue, "commit", "-q", "-m", "A record")
-    (made,) = read_records(load_queue(toy.queue), toy.queue / "evidence")
+    (record,) = (known.queue / "evidence/area").glob("*.json")
+    git(known.queue, "init", "-q")
+    git(known.queue, "add", "evidence")
+    git(known.queue, "commit", "-q", "-m", "A record")
+    (made,) = read_records(load_queue(known.queue), known.queue / "evidence")
     assert made.statement is not None
     record.unlink()
     assert f"removed  evidence/area/{record.name}: git has it" in program("evidence", "check").out
@@ -115,19 +111,16 @@ def test_a_proof_that_was_removed_is_missed_until_another_record_has_it(
     document["predicate"]["contribbot"]["machine"]["cpu"] = "another"
     document["contribbot_seal"] = seal_of(document)
     elsewhere = Statement.model_validate_json(json.dumps(document))
-    write_evidence(toy.queue / "evidence", elsewhere)
-    assert program("evidence", "check").code == 0
+    write_evidence(known.queue / "evidence", elsewhere)
+    program.ok("evidence", "check")
 
 
-def test_a_broken_check_replaces_no_record_that_proved(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    assert program("verify", "area").code == 0
-    (record,) = (toy.queue / "evidence/area").glob("*.json")
-    content, check = record.read_bytes(), toy.queue / "patches/area/checks/test_red.py"
+def test_a_broken_check_replaces_no_record_that_proved(known: Toy, program: Program) -> None:
+    (record,) = (known.queue / "evidence/area").glob("*.json")
+    content, check = record.read_bytes(), known.queue / "patches/area/checks/test_red.py"
     good = check.read_text()
     check.write_text(good + "def test_(:\n")
     assert program("verify", "area").code == 3
     assert record.read_bytes() == content
     check.write_text(good)
-    assert program("evidence", "check").code == 0
+    program.ok("evidence", "check")

@@ -20,11 +20,8 @@ from contribbot.queue.load import load_queue
 from contribbot.report import survey_of
 from docs.readme import table as readme_table
 from tests.conftest import Program
-from tests.contribute.gatetoy import NOW, Table, edit
-from tests.contribute.opening import Desk
+from tests.contribute.place import NOW, Desk, Table, edit
 from tests.contribute.tracked import tracked_queue
-
-pytestmark = pytest.mark.usefixtures("cached")
 
 
 def kept(table: Table) -> None:

@@ -16,7 +16,7 @@ from contribbot.contribute.model import Rules
 from contribbot.errors import QueueError
 from contribbot.queue.load import UPSTREAMS, load_queue, read_model, upstream_files
 from tests.contribute.bodytoy import OWN, describe
-from tests.contribute.gatetoy import edit
+from tests.contribute.place import edit
 from tests.toy import Toy
 
 NOWHERE = Path("/nonexistent")

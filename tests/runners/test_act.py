@@ -10,9 +10,8 @@ import pytest
 
 from contribbot.runners.plan import Plan
 from tests.conftest import Program
-from tests.contribute.flow import Person
-from tests.contribute.gatetoy import Proved, edit, make_table
-from tests.contribute.place import WRITES
+from tests.contribute.place import WRITES, Proved, edit, make_table
+from tests.contribute.test_flow import Person
 from tests.github.handle import GitHub
 from tests.hiptoy import LONG, QUICK, entry, put_kernel
 from tests.runners.acting import RUNNERS, Act, put_under_act, requirements
