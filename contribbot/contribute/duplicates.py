@@ -121,10 +121,8 @@ def _look(github: GitHub, queue: Queue, name: str, now: datetime) -> Look:
     functions, own = _functions(patch), _own(queue, name)
     names = frozenset[str]().union(*functions.values())
     words, issue = {*title_words(patch.spec.title)}, patch.spec.contribution.issue or ""
-    linked, related = (
-        linked_pulls(github, issue, patch.upstream.repository),
-        _related(github, patch),
-    )
+    linked = linked_pulls(github, issue, patch.upstream.repository)
+    related = _related(github, patch)
     found = {**_search(github, patch, since, names, limits), **linked, **related}
     promising: list[Candidate] = []
     for reference, item in found.items():

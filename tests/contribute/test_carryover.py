@@ -71,22 +71,20 @@ def test_renames_modes_deletions_and_bytes_of_any_kind(
 def test_a_file_becomes_a_folder_and_a_folder_a_file(
     toy: Toy, github: GitHub, folder: Path
 ) -> None:
-    base = git(folder, "rev-parse", "HEAD").decode().strip()
     (folder / "README").unlink()
     commit(folder, "A folder for the file\n", {"README/first": "1\n", "README/second": "2\n"})
     git(folder, "rm", "-q", "-r", "docs")
     commit(folder, "A file for the folder\n", {"docs": "none\n"})
-    desk = desk_with(toy, github, folder, base)
+    desk = desk_with(toy, github, folder, "HEAD~2")
     desk.open()
     desk.assert_as_am()
 
 
 def test_what_was_carried_is_posted_once_each(toy: Toy, github: GitHub, folder: Path) -> None:
-    base = git(folder, "rev-parse", "HEAD").decode().strip()
     commit(folder, "One\n", {"a": "same\n", "b": "same\n", "c/d": "other\n", "gone": "x\n"})
     # Reverted files and a rename need no new blob.
     commit(folder, "Two\n", {"gone": None, "b": "toy\n", "README": None})
-    desk = desk_with(toy, github, folder, base)
+    desk = desk_with(toy, github, folder, "HEAD~2")
     made = desk.writes()
     desk.assert_as_am()
     assert sum(row.path.endswith("/git/blobs") for row in made) == 3
@@ -132,10 +130,9 @@ def test_a_patch_that_the_branch_has_is_upstream_already(
 
 
 def test_half_of_it_upstream_leaves_the_other_half(toy: Toy, github: GitHub, folder: Path) -> None:
-    base = git(folder, "rev-parse", "HEAD").decode().strip()
     commit(folder, "First\n", {"first": "1\n"})
     commit(folder, "Second\n", {"second": "2\n"})
-    desk = desk_with(toy, github, folder, base)
+    desk = desk_with(toy, github, folder, "HEAD~2")
     desk.push({"first": b"1\n"})
     (done,) = desk.open()
     assert [made.subject for made in done.commits] == ["Second"]
