@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from contribbot.errors import GitHubError
-from contribbot.github.pull_state import Landing, LandingFate, judge_landing, read_pull_state
+from contribbot.github.pull_state import Landing, judge_landing, read_pull_state
 from tests.contribute.following import AREA, Post, make_post
 from tests.github.faults import NOT_FOUND
 from tests.github.handle import GitHub
@@ -35,21 +35,6 @@ def name_it(post: Post, message: str, content: str = BROKEN, branch: str = "main
 
 
 RESOLVED = f"Pull Request resolved: {PAGE}"
-
-
-@pytest.mark.parametrize("how", ["merge", "squash"])
-def test_a_merge_of_each_kind_is_recognised(post: Post, how: How) -> None:
-    sha = post.github.merge(post.pull, how)
-    assert judged(post) == Landing("merged", sha)
-
-
-@pytest.mark.parametrize("how", ["merge", "bot"])
-def test_a_revert_by_git_is_told(post: Post, how: How) -> None:
-    sha = post.github.merge(post.pull, how)
-    fate: LandingFate = "landed" if how == "bot" else "merged"
-    assert judged(post) == Landing(fate, sha)
-    back = name_it(post, f"Revert\n\nThis reverts commit {sha}.\n")
-    assert judged(post) == Landing("reverted", sha, back)
 
 
 @pytest.mark.parametrize("how", ["merge", "bot"])
@@ -133,17 +118,24 @@ def test_a_commit_that_resolves_something_else_or_is_elsewhere_lands_nothing(
     assert judged(post).fate == "closed"
 
 
+GITS = "Revert\n\nThis reverts commit {}.\n"
+BOTS = f'Revert "A fix (#1)"\n\nThis reverts commit {{}}.\n\n{RESOLVED}\n'
+BUTTONS = 'Revert "A fix" (#2)\n\nReverts example/toy#1\n'
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("squash", f'Revert "A fix (#1)"\n\nThis reverts commit {{}}.\n\n{RESOLVED}\n'),
-        ("bot", f'Revert "A fix (#1)"\n\nThis reverts commit {{}}.\n\n{RESOLVED}\n'),
-        # The words of GitHub's button.
-        ("squash", 'Revert "A fix" (#2)\n\nReverts example/toy#1\n'),
+        ("merge", GITS),
+        ("bot", GITS),
+        ("squash", BOTS),
+        ("bot", BOTS),
+        ("squash", BUTTONS),
     ],
 )
-def test_a_later_revert_is_told(post: Post, how: How, message: str) -> None:
+def test_a_landing_of_each_kind_and_its_revert_are_told(post: Post, how: How, message: str) -> None:
     sha = post.github.merge(post.pull, how)
+    assert judged(post) == Landing("landed" if how == "bot" else "merged", sha)
     back = name_it(post, message.format(sha))
     landing = judged(post)
     assert landing == Landing("reverted", sha, back)

@@ -80,14 +80,6 @@ class CommitData:
 
 
 @dataclass(frozen=True)
-class Entry:
-    mode: str
-    kind: str
-    sha: str
-    path: str
-
-
-@dataclass(frozen=True)
 class FileChange:
     """A file that differs; `patch` has the hunks alone and is None for binary files."""
 
@@ -222,10 +214,12 @@ class BareRepository:
     def add_blob(self, content: bytes) -> str:
         return self._store("blob", content)
 
-    def entries(self, tree: str) -> list[Entry]:
+    def entries(self, tree: str) -> list[dict[str, str]]:
+        """Return the mode, type, id and path of each entry of a tree."""
         rows = self.git("ls-tree", "-z", "--full-tree", tree).decode().split("\0")
-        found = (re.fullmatch(r"(?s)(\d+) (\w+) (\w+)\t(.*)", row) for row in rows if row)
-        return [Entry(*match.groups()) for match in found if match]
+        form = r"(?s)(?P<mode>\d+) (?P<type>\w+) (?P<sha>\w+)\t(?P<path>.*)"
+        found = (re.fullmatch(form, row) for row in rows)
+        return [match.groupdict() for match in found if match]
 
     def add_tree(self, base: str | None, changes: Sequence[tuple[str, str, str | None]]) -> str:
         """Store the tree `base` with changes: path, mode, and a blob's id (None: delete)."""

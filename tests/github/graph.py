@@ -65,17 +65,7 @@ def _jobs(pull: Pull) -> list[Json]:
 
 def merge_state(pull: Pull, mergeable: bool | None) -> str:
     """Return GitHub's state of a merge."""
-    if pull.merge_state or pull.issue.state == "closed" or mergeable is None:
-        return pull.merge_state or "UNKNOWN"
-    jobs = _jobs(pull)
-    ended = [job.get("conclusion") or job.get("state") for job in jobs]
-    good = [word in {"SUCCESS", "NEUTRAL", "SKIPPED"} for word in ended]
-    lacking = any(job["isRequired"] and not ok for job, ok in zip(jobs, good, strict=True))
-    if not mergeable:
-        return "DIRTY"
-    if lacking or _decision(pull) in {"CHANGES_REQUESTED", "REVIEW_REQUIRED"} or pull.draft:
-        return "BLOCKED"
-    return "CLEAN" if all(good) else "UNSTABLE"
+    return pull.merge_state or {True: "CLEAN", False: "DIRTY", None: "UNKNOWN"}[mergeable]
 
 
 def _event(pull: Pull, event: Event) -> Json:

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import Final
 
 from pydantic import JsonValue
 
 from tests.github.gitdata import CommitData, FileChange, Person
-from tests.github.state import (
-    PUSHERS,
-    WEB,
-    Issue,
-    Json,
-    Pull,
-    Repository,
-    User,
-)
-
-_RANKS: Final = {"pull": "read", "push": "write", "admin": "admin"}
-_LEVELS: Final = ("read", "write", "admin")
+from tests.github.state import PUSHERS, WEB, Issue, Json, Pull, Repository, User
 
 
 def node_id(kind: str, number: int) -> str:
@@ -50,10 +38,7 @@ def minimal(where: Repository) -> Json:
 
 
 def repository(where: Repository, asked_by: User | None) -> Json:
-    reached = _LEVELS.index(where.permission(asked_by))
-    return minimal(where) | {
-        "permissions": {name: reached >= _LEVELS.index(need) for name, need in _RANKS.items()}
-    }
+    return minimal(where) | {"permissions": {"push": where.permission(asked_by) in PUSHERS}}
 
 
 def full_repository(where: Repository, asked_by: User | None) -> Json:
@@ -119,8 +104,6 @@ def pull(thing: Pull, asked_by: User | None) -> Json:
     written = _talk(
         thing.issue, "pulls", id=thing.id, draft=thing.draft,
         node_id=node_id("PullRequest", thing.id), merged_at=thing.merged_at,
-        issue_url=f"{thing.base.api}/issues/{thing.number}",
-        merge_commit_sha=thing.merge_commit or thing.test_merge,
     )  # fmt: skip
     for name, where, ref, sha in (
         ("head", thing.head, thing.head_ref, thing.head_sha),
@@ -131,13 +114,6 @@ def pull(thing: Pull, asked_by: User | None) -> Json:
             "user": user(where.owner), "repo": repository(where, asked_by),
         }  # fmt: skip
     return written
-
-
-def full_pull(thing: Pull, asked_by: User | None, mergeable: bool | None) -> Json:
-    """Write a pull request as `GET /repos/OWNER/NAME/pulls/N` does."""
-    return pull(thing, asked_by) | {
-        "merged": thing.merged_at is not None, "mergeable": mergeable,
-    }  # fmt: skip
 
 
 def association(where: Repository, who: User) -> str:

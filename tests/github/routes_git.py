@@ -122,10 +122,7 @@ def _tree(repository: Repository, sha: str) -> Json:
     return {
         "sha": sha,
         "truncated": False,
-        "tree": [
-            {"path": row.path, "mode": row.mode, "type": row.kind, "sha": row.sha}
-            for row in repository.git.entries(sha)
-        ],
+        "tree": [{**row} for row in repository.git.entries(sha)],
     }
 
 

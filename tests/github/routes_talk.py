@@ -9,15 +9,7 @@ from typing import Final, cast
 
 from tests.github import graph, render
 from tests.github.state import PUSHERS, Issue, Json, Pull
-from tests.github.wire import (
-    REPO,
-    Answer,
-    GitHubFault,
-    Request,
-    Route,
-    UnmodelledError,
-    not_found,
-)
+from tests.github.wire import REPO, Answer, GitHubFault, Request, Route, UnmodelledError, not_found
 
 _PULL: Final = f"{REPO}/pulls/{{pull_number}}"
 _ISSUE: Final = f"{REPO}/issues/{{issue_number}}"
@@ -86,13 +78,14 @@ def open_pull(request: Request) -> Json:
         base, head, ref, user=who, base_branch=onto, title=_text(body, "title") or "",
         body=_text(body, "body"), draft=bool(body.get("draft")),
     )  # fmt: skip
-    return render.full_pull(pull, request.user, None) | {"mergeable_state": "unknown"}
+    return _full(request, pull)
 
 
 def _full(request: Request, pull: Pull) -> Json:
+    """Return a pull request as `GET /repos/OWNER/NAME/pulls/N` shows a pull request."""
     judged = request.state.mergeable(pull)
     word = graph.merge_state(pull, judged).lower()
-    return render.full_pull(pull, request.user, judged) | {"mergeable_state": word}
+    return render.pull(pull, request.user) | {"mergeable": judged, "mergeable_state": word}
 
 
 @Route("GET", _PULL)

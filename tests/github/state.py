@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from tests.github.gitdata import BareRepository, Person, git_time
 
 if TYPE_CHECKING:
-    from tests.github.state_actions import Run, Storage
+    from tests.github.state_actions import Run
 
 Json = dict[str, JsonValue]
 Permission = Literal["read", "write", "admin"]
@@ -128,11 +128,7 @@ class Issue:
 
 @dataclass(eq=False)
 class Pull:
-    """The fields of a pull request beyond its issue.
-
-    `merge_commit` is set by a merge alone, never by a bot's landing; `test_merge` is what GitHub
-    makes to see whether it merges. Both are shown as `merge_commit_sha`.
-    """
+    """The fields of a pull request beyond its issue; a bot's landing sets no `merge_commit`."""
 
     id: int
     issue: Issue
@@ -144,7 +140,6 @@ class Pull:
     ended_at: tuple[str, str] | None = None  # the commits of head and base when it was closed
     merged_at: str | None = None
     merge_commit: str | None = None
-    test_merge: str | None = None
     judged: tuple[str, str] | None = None  # the (head, base) for which mergeability is known
     reviews: list[Comment] = field(default_factory=list)
     review_comments: list[Comment] = field(default_factory=list)
@@ -197,9 +192,8 @@ class Repository:
     required: list[str] = field(default_factory=list)
     requires_review: bool = False
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    #: The runs of Actions; where artifacts lie; whether a dispatch tells no number, as it did once.
+    #: The runs of Actions; whether a dispatch tells no number, as it did once.
     runs: dict[int, Run] = field(default_factory=dict)
-    storage: Storage | None = None
     silent: bool = False
 
     @property
@@ -367,16 +361,11 @@ class State:
         """Return whether a pull request merges; None: GitHub has not computed the answer yet."""
         if pull.issue.state == "closed":
             return None
-        (head, base), git, author = pull.tips, pull.base.git, pull.issue.user
-        if pull.judged != (head, base):
-            pull.judged, pull.test_merge = (head, base), None
+        if pull.judged != pull.tips:
+            pull.judged = pull.tips
             if not self.mergeable_at_once:
                 return None
-        tree = git.merge_tree(base, head)
-        if tree is not None and pull.test_merge is None:
-            who = Person(author.name, author.email, git_time(self.clock.now()))
-            pull.test_merge = git.add_commit(tree, [base, head], who, who, f"Merge {head}")
-        return tree is not None
+        return pull.base.git.merge_tree(pull.base_sha, pull.head_sha) is not None
 
     def merge(self, pull: Pull, how: How = "merge", who: User | None = None) -> str:
         """Merge it as GitHub does, or land it as a bot does; return the commit on its base.

@@ -1,4 +1,4 @@
-"""Workflow runs, their jobs and artifacts, and the other server that artifacts lie on.
+"""Workflow runs, their jobs and artifacts.
 
 A run does nothing by itself: a test says what its jobs do, as runners would.
 """
@@ -6,13 +6,7 @@ A run does nothing by itself: a test says what its jobs do, as runners would.
 from __future__ import annotations
 
 import datetime as dt
-import http.server
-import secrets
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, urlsplit
 
 from tests.github.state import Repository, State, User
 
@@ -100,44 +94,3 @@ def upload(state: State, run: Run, name: str, content: bytes) -> Artifact:
     """Add an artifact, as a job's last step does."""
     run.artifacts.append(Artifact(state.next_id(), name, content, state.clock.now()))
     return run.artifacts[-1]
-
-
-class Storage(http.server.ThreadingHTTPServer):
-    """The server that artifacts are fetched from, at signed addresses; not GitHub's own."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Download)
-        self.stored: dict[str, bytes] = {}
-
-    def address(self, artifact: Artifact) -> str:
-        """Return an address at which an artifact can be fetched once."""
-        key = secrets.token_hex(16)
-        self.stored[key] = artifact.stored
-        return f"http://127.0.0.1:{self.server_address[1]}/{artifact.id}.zip?sig={key}"
-
-    @contextmanager
-    def running(self) -> Iterator[Storage]:
-        thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self.shutdown()
-            thread.join()
-            self.server_close()
-
-
-class _Download(http.server.BaseHTTPRequestHandler):
-    server: Storage
-
-    def do_GET(self) -> None:
-        key = parse_qs(urlsplit(self.path).query)["sig"][0]
-        content = self.server.stored.pop(key, None)
-        status = 200 if content is not None else 403
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content or b"")))
-        self.end_headers()
-        self.wfile.write(content or b"")
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base's name
-        """Say nothing on standard error."""

@@ -20,11 +20,6 @@ Handler = Callable[["Request"], "Answer | Json | list[Json]"]
 
 ROUTES: Final[list[tuple[Route, Handler]]] = []
 REPO: Final = "/repos/{owner}/{repo}"
-#: Links that GitHub sent with each search from March to December 2025 (octokit/request.js#746).
-DEPRECATED: Final = [
-    '<https://docs.github.com/rest/search>; rel="deprecation"; type="text/html"',
-    '<https://github.blog/changelog>; rel="sunset"; type="text/html"',
-]
 #: Parameters that may hold slashes.
 _PATHS: Final = frozenset({"ref", "path", "basehead", "branch"})
 
@@ -217,7 +212,6 @@ class Request:
             f'<{self.state.base}{here}?{urlencode({**self.query, "page": at})}>; rel="{rel}"'
             for rel, at in pages.items()
         ]
-        links += DEPRECATED if self.path == "/search/issues" else []
         link = {"Link": ", ".join(links)} if links else {}
         rows: list[JsonValue] = [*things[(number - 1) * size : number * size]]
         around: Json = {"total_count": len(things), row.inside: rows, **self.around}

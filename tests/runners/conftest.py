@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +31,6 @@ from tests.github.handle import GitHub
 from tests.github.state import Json, Repository, User
 from tests.github.state_actions import (
     Run,
-    Storage,
     add_job,
     add_run,
     end_job,
@@ -165,7 +164,6 @@ class Home:
 
     ranged: Ranged
     github: GitHub
-    storage: Storage
     repository: Repository
     user: User
     run: Run = field(init=False)
@@ -257,7 +255,7 @@ class Home:
         return sorted((self.ranged.folder / "evidence").rglob("*.json"))
 
 
-def make_home(ranged: Ranged, github: GitHub, storage: Storage) -> Home:
+def make_home(ranged: Ranged, github: GitHub) -> Home:
     """Make it: the queue is committed, and `main` of the repository."""
     folder = ranged.folder
     ranged.toy.put(".gitignore", ".contribbot/\n")
@@ -266,8 +264,7 @@ def make_home(ranged: Ranged, github: GitHub, storage: Storage) -> Home:
     git(folder, "commit", "-q", "-m", "Queue")
     user = github.add_user("ada")
     repository = github.add_repository(REPOSITORY, folder, members={"ada": "write"})
-    repository.storage = storage
-    return Home(ranged, github, storage, repository, user)
+    return Home(ranged, github, repository, user)
 
 
 def states(collected: Collected) -> dict[str, CellState]:
@@ -295,12 +292,11 @@ def ranged(toy: Toy) -> Ranged:
 
 
 @pytest.fixture
-def home(ranged: Ranged, github: GitHub) -> Iterator[Home]:
+def home(ranged: Ranged, github: GitHub) -> Home:
     """A queue on the local GitHub, with a run whose jobs wait."""
-    with Storage().running() as storage:
-        made = make_home(ranged, github, storage)
-        made.begin()
-        yield made
+    made = make_home(ranged, github)
+    made.begin()
+    return made
 
 
 def run_matrix(folder: Path, *args: str | Path, **env: str) -> Ran:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from tests.conftest import Ran
 from tests.github.faults import CONFLICT, Fault
 from tests.github.handle import GitHub
 from tests.github.state import Json
-from tests.github.state_actions import Run, Storage, add_job, end_job
+from tests.github.state_actions import Run, add_job, end_job
 from tests.runners.conftest import (
     CHECKS,
     COMPILED,
@@ -82,13 +82,12 @@ class Desk:
 
 
 @pytest.fixture
-def desk(ranged: Ranged, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def desk(ranged: Ranged, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """A queue on the local GitHub, with a workflow that can be dispatched."""
     ranged.toy.put(".github/workflows/verify.yml", WORKFLOW)
-    with Storage().running() as storage:
-        made = Desk(make_home(ranged, github, storage))
-        monkeypatch.setattr("contribbot.runners.actions.sleep", made.sleep)
-        yield made
+    made = Desk(make_home(ranged, github))
+    monkeypatch.setattr("contribbot.runners.actions.sleep", made.sleep)
+    return made
 
 
 def test_a_run_from_its_start_to_its_end(desk: Desk) -> None:
@@ -291,24 +290,23 @@ def test_each_cell_has_a_state(ranged: Ranged, github: GitHub) -> None:
     ranged.patch("third")
     ranged.patch("wide", CHECKS.replace("gfx942", "gfx950"))
     kept = ranged.record("third", outcomes=FAILED)
-    with Storage().running() as storage:
-        home = make_home(ranged, github, storage)
-        home.begin()
-        home.send(COMPILED)
-        files = home.files(RAN)
-        del files[next(name for name in files if name.startswith("second/"))]
-        home.send(RAN, files, "cancelled")
-        found = home.collected()
-        assert states(found) == {
-            **{f"compile {name} gfx942": CellState.PROVED for name in ("area", "second", "third")},
-            "gpu area gfx942": CellState.PROVED, "gpu second gfx942": CellState.MISSING,
-            "gpu third gfx942": CellState.REFUTED,
-            "compile wide gfx950": CellState.OPEN, "gpu wide gfx950": CellState.OPEN,
-        }  # fmt: skip
-        assert not found.complete
-        # The plan's word counts for nothing without the record.
-        kept.unlink()
-        assert states(home.collected())["compile third gfx942"] is CellState.INCOMPLETE
+    home = make_home(ranged, github)
+    home.begin()
+    home.send(COMPILED)
+    files = home.files(RAN)
+    del files[next(name for name in files if name.startswith("second/"))]
+    home.send(RAN, files, "cancelled")
+    found = home.collected()
+    assert states(found) == {
+        **{f"compile {name} gfx942": CellState.PROVED for name in ("area", "second", "third")},
+        "gpu area gfx942": CellState.PROVED, "gpu second gfx942": CellState.MISSING,
+        "gpu third gfx942": CellState.REFUTED,
+        "compile wide gfx950": CellState.OPEN, "gpu wide gfx950": CellState.OPEN,
+    }  # fmt: skip
+    assert not found.complete
+    # The plan's word counts for nothing without the record.
+    kept.unlink()
+    assert states(home.collected())["compile third gfx942"] is CellState.INCOMPLETE
 
 
 def test_which_record_stays(home: Home) -> None:
