@@ -62,6 +62,8 @@ log: Final = logging.getLogger("contribbot.github")
 #: Writes that make a new object each time. All other requests may be repeated: git names its
 #: objects by content, and setting a value a second time changes nothing.
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|dispatches)$")
+#: Lists whose rows GitHub wraps in an object; PyGithub reads any other answer as the rows.
+_WRAPPED: Final = re.compile(r"GET .*/(jobs|artifacts)$")
 #: Fields that commands need and that GitHub never gives as null; the parts of an answer that have
 #: such fields.
 _FIELDS: Final = re.compile(
@@ -224,8 +226,9 @@ class Requester(github.Requester.Requester):
             hint += " the queue's git remote origin"
             raise GitHubError(f"{what}: GitHub says that it has moved", hint=hint)
         rows = "per_page=" in url or "per_page" in (parameters or {})
+        empty = rows and not _WRAPPED.match(what)
         # The answer to a dispatch may be empty.
-        if not path.endswith("/dispatches") and (misfit := _misfit(body, rows=rows)):
+        if not path.endswith("/dispatches") and (misfit := _misfit(body, empty=empty)):
             # The answer does not show the object that the write makes: it may exist or not.
             raise _uncertain(what, misfit) if _ONCE.match(what) else odd_answer(what, misfit)
         return status, headers, body
@@ -340,13 +343,13 @@ def shaped() -> Iterator[None]:
     raise odd_answer("GitHub", why)
 
 
-def _misfit(body: str, *, rows: bool) -> str:
-    """Return a fault of a body as JSON of GitHub's API, or an empty text; `rows`: of a list."""
+def _misfit(body: str, *, empty: bool) -> str:
+    """Return a fault of a body as GitHub's JSON, or ""; `empty`: an empty list is no fault."""
     try:
         answer: JsonValue = json.loads(body)
     except (ValueError, RecursionError):
         return "no JSON"
-    none = not answer and not (rows and answer == [])
+    none = not answer and not (empty and answer == [])
     return "no object" if none else next(_null_fields(answer), "")
 
 

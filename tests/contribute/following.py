@@ -120,7 +120,7 @@ class Post(Place):
 
     def event(self, kind: str, *, commit: str | None = None, patch: str = "area") -> None:
         issue = self.opened[patch].issue
-        self.github.add_event(issue, self.reviewer, kind, commit=commit)
+        self.github.add_event(issue, kind, commit=commit)
 
     def states(self, name: str = "area") -> list[str]:
         return [each.state for each in self.events(name) if isinstance(each, PullRequestEvent)]

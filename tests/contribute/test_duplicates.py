@@ -15,6 +15,7 @@ from contribbot.contribute.model import Gate, Look
 from contribbot.errors import AttestationError
 from contribbot.queue.toml_edit import set_different
 from tests.contribute.place import BESIDE, CHANGES, NOW, OTHERWISE, Table, close, edit
+from tests.github.faults import primary_limit
 
 
 def toml_of(table: Table) -> Path:
@@ -53,7 +54,6 @@ def test_a_title_is_told_by_its_long_words(title: str, words: tuple[str, ...]) -
 def test_merged_counts_closed_only_where_it_is_named_and_a_bots_landing_is_merged(
     table: Table,
 ) -> None:
-    table.github.rate_limits["search"] = 300  # of many minutes
     text, title = BESIDE["src/toy/area.py"], "Multiply otherwise"
     table.github.merge(table.pull("squashed", BESIDE, title=title), "squash")
     table.github.merge(table.pull("landed", OTHERWISE, title="Multiply by a bot"), "bot")
@@ -216,7 +216,6 @@ def test_a_reason_is_added_to_any_layout(toml: str) -> None:
 
 
 def test_a_look_is_remembered_for_an_hour_and_for_the_same_question(table: Table) -> None:
-    table.github.rate_limits["search"] = 300  # of many minutes
     table.pull("beside", BESIDE, title="Multiply")
     first = table.gate()
     # The search may have names from a private repository.
@@ -234,7 +233,7 @@ def test_a_look_is_remembered_for_an_hour_and_for_the_same_question(table: Table
     assert len(table.gate().candidates) == 2
     # A search that fails is not kept.
     look_file(table.queue, "area").unlink()
-    table.github.rate_limits["search"] = 0
+    table.faults.arm(primary_limit(3600), path="^/search/", times=0)
     assert table.row("duplicates").state == "not known"
     assert not look_file(table.queue, "area").exists()
 

@@ -158,7 +158,7 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person) -> None:
     bring_up_to_date(person, pull)
 
     # The pull request is squashed onto the default branch, and the patch is retired.
-    commit = table.github.merge(pull, "squash", table.other)
+    commit = table.github.merge(pull, "squash")
     found = person.followed()
     assert (found.state, found.commit, found.change) == ("merged", commit, "draft")
     assert "#2 merged" in person("status").out

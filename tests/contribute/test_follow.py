@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from contribbot.cli.contribute import follow_lines
-from contribbot.contribute.model import Followed, FollowReport
+from contribbot.contribute.model import Followed, FollowReport, ThreadCount
 from contribbot.errors import ExitCode
 from contribbot.queue import history
 from tests.contribute.following import AREA, LINE, Post, make_post
@@ -97,43 +97,44 @@ def test_ci_is_what_jobs_and_statuses_of_the_head_say_now(post: Post) -> None:
     assert ci(post) == ["passed", "failed"]
 
 
-@pytest.mark.parametrize(
-    ("required", "words"),
-    [
-        ((), "other: 2 jobs passed; which are required is not known"),
-        (("lint",), "other passed (2 jobs)"),
-        (("lint", "unit"), "other: required and not started: unit (2 jobs)"),
-    ],
-)
-def test_without_targets_what_the_branch_requires_says_whether_ci_passed(
-    post: Post, required: tuple[str, ...], words: str
-) -> None:
-    rules = post.toy.queue / "upstreams/contributing/toy.toml"
-    rules.write_text(rules.read_text().partition("[ci.targets]")[0])
-    post.upstream.required[:] = required
-    post.open()
-    for name in ("lint", "docs"):
-        post.run(name, "success")
-    assert f"CI: {words}" in text_of(post)
+def jobs(*required: str) -> Callable[[Post], None]:
+    """Return two jobs that pass, on a branch that requires some."""
+
+    def act(post: Post) -> None:
+        post.upstream.required[:] = required
+        for name in ("lint", "docs"):
+            post.run(name, "success")
+
+    return act
+
+
+def suite(app: str, conclusion: str | None) -> Callable[[Post], None]:
+    """Return a suite without jobs, which wait or cannot start."""
+    return lambda post: post.upstream.check_suites.append(
+        CheckSuite(post.pull.head_sha, app, conclusion)
+    )
 
 
 @pytest.mark.parametrize(
-    ("app", "conclusion", "words"),
+    ("act", "words"),
     [
-        ("GitHub Actions", "action_required", "other waiting (1 job)"),
-        ("GitHub Actions", None, "other running (1 job)"),
-        ("GitHub Actions", "success", "no jobs have started"),
-        ("Dormant", None, "no jobs have started"),
-        ("Dormant", "startup_failure", "other failed: Dormant (suite) (startup failure)"),
+        (jobs(), "CI: other: 2 jobs passed; which are required is not known"),
+        (jobs("lint"), "CI: other passed (2 jobs)"),
+        (jobs("lint", "unit"), "CI: other: required and not started: unit (2 jobs)"),
+        (suite("GitHub Actions", "action_required"), "other waiting (1 job)"),
+        (suite("GitHub Actions", None), "other running (1 job)"),
+        (suite("GitHub Actions", "success"), "no jobs have started"),
+        (suite("Dormant", None), "no jobs have started"),
+        (suite("Dormant", "startup_failure"), "other failed: Dormant (suite) (startup failure)"),
     ],
 )
-def test_a_suite_without_jobs_says_that_they_wait_or_cannot_start(
-    post: Post, app: str, conclusion: str | None, words: str
+def test_without_targets_what_is_required_and_waits_says_whether_ci_passed(
+    post: Post, act: Callable[[Post], None], words: str
 ) -> None:
-    post.open()
-    post.upstream.check_suites.append(CheckSuite(1, post.pull.head_sha, app, conclusion))
     rules = post.toy.queue / "upstreams/contributing/toy.toml"
     rules.write_text(rules.read_text().partition("[ci.targets]")[0])
+    post.open()
+    act(post)
     assert words in text_of(post)
 
 
@@ -144,16 +145,8 @@ def test_mergeability_that_github_works_out_is_asked_again(post: Post) -> None:
     assert post.followed().mergeable == "not known"
     assert post.followed().mergeable == "yes"
     # A label is no remark.
-    post.github.set_labels(pull.issue, post.reviewer, ["rocm"])
+    pull.issue.labels = ["rocm"]
     assert post.followed().new == ()
-
-
-def test_a_thread_that_was_resolved_is_told_at_once(post: Post) -> None:
-    pull = post.open()
-    root = post.thread()
-    assert post.followed().threads.open == 1
-    pull.resolved.add(root.id)
-    assert (post.followed().threads.open, post.followed().threads.resolved) == (0, 1)
 
 
 def test_of_a_stack_the_lower_one_is_merged_first_and_goes_last(toy: Toy, github: GitHub) -> None:
@@ -218,6 +211,8 @@ def test_what_others_say_is_new_once_and_what_the_author_says_never(post: Post) 
     later = post.followed()
     assert later.new == ()
     assert (later.threads.open, later.threads.answered) == (0, 1)
+    post.pull.resolved.add(root.id)
+    assert post.followed().threads == ThreadCount(open=0, answered=0, resolved=1)
 
 
 def test_a_comment_that_was_changed_is_news(post: Post) -> None:
@@ -287,11 +282,6 @@ def test_the_last_verdict_of_each_reviewer_who_may_write_counts(post: Post) -> N
     assert [(step.who, step.what) for step in found.next] == [("maintainers", "merge it")]
 
 
-def held(post: Post) -> None:
-    suite = CheckSuite(1, post.pull.head_sha, "GitHub Actions", "action_required")
-    post.upstream.check_suites.append(suite)
-
-
 def removed(post: Post) -> None:
     post.event("removed_from_merge_queue")
     post.pull.issue.events[-1].reason = "failed checks"
@@ -315,7 +305,7 @@ ACTS: dict[str, Callable[[Post], None]] = {
     "review-required": lambda post: setattr(post.upstream, "requires_review", True),
     "queued": lambda post: post.event("added_to_merge_queue"),
     "removed": removed,
-    "workflows-wait": held,
+    "workflows-wait": suite("GitHub Actions", "action_required"),
     "archived": lambda post: setattr(post.upstream, "archived", True),
     **{name: word(name) for name in ("blocked", "behind", "unknown")},
 }

@@ -340,7 +340,6 @@ SILENCE = dict.fromkeys(
     "fault", kinds(SILENCE, lambda fault: fault.name in {"404", "null", "partly"}, str)
 )
 def test_a_row_that_github_does_not_answer_never_passes(table: Table, fault: Fault) -> None:
-    table.github.rate_limits.update(core=100_000, search=100_000)
     theirs = table.pull("theirs", {"docs/x.md": "x\n"}, title="Another way")
     expires(table, f'{{ pull_request = "example/toy#{theirs.number}" }}')
     table.publish()

@@ -25,8 +25,7 @@ def _run(request: Request) -> Run:
     return run
 
 
-@Route("POST", f"{_WORKFLOW}/dispatches", status=200,
-       scopes=("repo",), permission="actions")  # fmt: skip
+@Route("POST", f"{_WORKFLOW}/dispatches", status=200, permission="actions")
 def dispatch(request: Request) -> Answer | Json:
     """Start a run of a workflow that has the trigger `workflow_dispatch`."""
     where = request.repository("write")

@@ -127,7 +127,7 @@ def create_issue(request: Request) -> Json:
     title, labels = _text(body, "title") or "", body.get("labels") or []
     issue = request.state.add_issue(where, request.who, title, _text(body, "body"))
     if isinstance(labels, list) and where.permission(request.who) in PUSHERS:
-        request.state.set_labels(issue, request.who, [str(name) for name in labels])
+        issue.labels = [str(name) for name in labels]
     return render.issue(issue)
 
 
@@ -199,9 +199,7 @@ def _fits(issue: Issue, terms: list[tuple[str, str]]) -> bool:
     return True
 
 
-@Route("GET", "/search/issues",
-       inside="items", query=("q",),
-       resource="search")  # fmt: skip
+@Route("GET", "/search/issues", inside="items", query=("q",))
 def search_issues(request: Request) -> list[Json]:
     """Search issues and pull requests of a repository, newest first."""
     text = request.query["q"]
@@ -226,7 +224,7 @@ def _refusal(kind: str, message: str, data: Json | None = None) -> GitHubFault:
     return fault
 
 
-@Route("POST", "/graphql", scopes=("read:user", "public_repo", "repo"), resource="graphql")
+@Route("POST", "/graphql")
 def graphql(request: Request) -> Answer:
     """Answer a query or a mutation; errors come with status 200, as GitHub's do."""
     body = request.json("query", "variables")

@@ -51,7 +51,6 @@ class User:
     email: str
     kind: Kind = "User"
     tokens: list[Token] = field(default_factory=list)
-    used: dict[str, int] = field(default_factory=dict)  # requests by rate limit resource
 
 
 @dataclass(eq=False)
@@ -74,7 +73,6 @@ class Event:
     """Something that happened to an issue: closed, reopened, merged, referenced."""
 
     event: str
-    actor: User
     created_at: str
     commit_id: str | None = None
     reason: str | None = None
@@ -95,7 +93,6 @@ class Job:
 class CheckSuite:
     """A check suite without check runs: GitHub waits, or it could not start; of an app."""
 
-    id: int
     head_sha: str
     app: str
     conclusion: str | None
@@ -243,8 +240,6 @@ class State:
         # Options that tests set.
         self.forks_ready_after = 0  # polls of a new fork that answer 404
         self.mergeable_at_once = True  # else null at the first GET after a change, as on GitHub
-        self.missing_scope_status: Literal[403, 404] = 403
-        self.rate_limits = {"core": 5000, "search": 30, "graphql": 5000}
 
     def next_id(self) -> int:
         """Return a new id."""
@@ -269,13 +264,11 @@ class State:
 
     # Accounts, repositories, commits:
 
-    def add_user(
-        self, login: str, *, scopes: Sequence[str] = ("repo", "workflow"), kind: Kind = "User"
-    ) -> User:
+    def add_user(self, login: str, *, kind: Kind = "User") -> User:
         """Add a user with a classic token, `user.tokens[0].text`."""
         user = User(self.next_id(), login, login.title(), f"{login}@example.org", kind)
         self.users[login.lower()] = user
-        user.tokens.append(Token(f"ghp_{secrets.token_hex(18)}", tuple(scopes)))
+        user.tokens.append(Token(f"ghp_{secrets.token_hex(18)}", ("repo", "workflow")))
         return user
 
     def add_token(
@@ -367,17 +360,14 @@ class State:
                 return None
         return pull.base.git.merge_tree(pull.base_sha, pull.head_sha) is not None
 
-    def merge(self, pull: Pull, how: How = "merge", who: User | None = None) -> str:
+    def merge(self, pull: Pull, how: How = "merge") -> str:
         """Merge it as GitHub does, or land it as a bot does; return the commit on its base.
 
         A bot pushes one commit and closes: it is then closed and not merged, and the commit and
         the `closed` event name each other (pytorchmergebot).
         """
-        git, issue = pull.base.git, pull.issue
+        git, issue, who = pull.base.git, pull.issue, pull.base.owner
         with self.lock:
-            if how == "bot":
-                who = who or self.user("mergebot") or self.add_user("mergebot", kind="Bot")
-            who = who or pull.base.owner
             head, base = pull.ended_at = pull.tips
             person = Person(who.name, who.email, git_time(self.clock.now()))
             tree = git.merge_tree(base, head)
@@ -395,13 +385,12 @@ class State:
                 sha = git.add_commit(tree, [base], first.author, person, text)
             git.set_ref(f"refs/heads/{pull.base_ref}", sha)
             if how == "bot":
-                self.add_event(issue, who, "referenced", commit=sha)
-                self.add_event(issue, who, "closed", commit=sha)
-                self.set_labels(issue, who, [*issue.labels, "Merged"])
+                self.add_event(issue, "referenced", commit=sha)
+                self.add_event(issue, "closed", commit=sha)
             else:
                 pull.merge_commit = sha
-                self.add_event(issue, who, "merged", commit=sha)
-                pull.merged_at = self.add_event(issue, who, "closed").created_at
+                self.add_event(issue, "merged", commit=sha)
+                pull.merged_at = self.add_event(issue, "closed").created_at
             return sha
 
     # What is said:
@@ -436,9 +425,7 @@ class State:
         pull.review_comments.append(said)
         return said
 
-    def add_event(
-        self, issue: Issue, actor: User, event: str, *, commit: str | None = None
-    ) -> Event:
+    def add_event(self, issue: Issue, event: str, *, commit: str | None = None) -> Event:
         """Add an event, perhaps with a commit; `closed` and `reopened` change the state."""
         now = self.clock.now()
         if event == "closed":
@@ -449,14 +436,8 @@ class State:
             issue.state, issue.closed_at = "open", None
             if issue.pull:
                 issue.pull.ended_at = None
-        issue.events.append(Event(event, actor, now, commit))
+        issue.events.append(Event(event, now, commit))
         return issue.events[-1]
-
-    def set_labels(self, issue: Issue, actor: User, names: Sequence[str]) -> None:
-        """Replace the labels of an issue; each change is an event."""
-        for name in {*names} ^ {*issue.labels}:
-            self.add_event(issue, actor, "labeled" if name in names else "unlabeled")
-        issue.labels = list(names)
 
     def add_check(
         self, pull: Pull, name: str, word: str | None, *, is_status: bool = False

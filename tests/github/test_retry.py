@@ -177,12 +177,10 @@ def test_a_server_that_hangs_is_asked_no_more_once_the_time_is_over(world: World
 
 
 def test_a_refusal_with_the_last_request_is_no_limit(world: World) -> None:
-    world.github.rate_limits["core"] = 2
-    world.faults.arm(f.FORBIDDEN, number=2)
-    with ada(world) as ours:
-        assert ours.me
-        with pytest.raises(TokenError):
-            ours.repository("org/tool").complete()
+    words = "Resource not accessible by personal access token"
+    world.faults.arm(f.says(403, {"message": words}, lambda: {"X-RateLimit-Remaining": "0"}))
+    with ada(world) as ours, pytest.raises(TokenError):
+        ours.repository("org/tool").complete()
 
 
 @pytest.mark.parametrize("errors", [None, [None], [5], {"message": "No"}, 5, False, [{"type": 3}]])

@@ -188,6 +188,17 @@ def test_a_list_that_leads_nowhere_ends(world: World, text: str, words: str) -> 
         ours.pulls_from("org/tool", "ada", world.pull.head_ref)
 
 
+@pytest.mark.parametrize("answer", [b"[]", b"{}", b"null", b'[{"id": null}, 3]'])
+@pytest.mark.parametrize("rows", ["jobs", "artifacts"])
+def test_rows_that_are_not_there_are_not_taken_for_none(answer: bytes, rows: str) -> None:
+    with (
+        rude(reply("200 OK", answer)) as base,
+        pytest.raises(GitHubError, match="an answer of another shape: no object"),
+        client(base, "ghp_x") as ours,
+    ):
+        ours.requester.requestJsonAndCheck("GET", f"/repos/o/n/actions/runs/1/{rows}?per_page=100")
+
+
 def test_all_pages_of_a_list_are_read_each_time(world: World) -> None:
     for number in range(101):
         world.github.pull(world.upstream, world.fork, branch(world, number))

@@ -101,13 +101,13 @@ def test_the_local_github_answers_as_the_schema_describes(
     state.add_review_comment(pull, world.mia, "Why?", path="core.py", line=2)
     state.add_review(pull, world.mia, "APPROVED")
     state.add_check(pull, "lint", "success")
-    world.upstream.check_suites.append(CheckSuite(1, pull.head_sha, "CI", "action_required"))
+    world.upstream.check_suites.append(CheckSuite(pull.head_sha, "CI", "action_required"))
     world.upstream.required[:] = ["unit"]
     for kind in ("added_to_merge_queue", "removed_from_merge_queue"):
-        state.add_event(pull.issue, world.mia, kind)
+        state.add_event(pull.issue, kind)
     sha = world.github.merge(pull)
-    state.add_event(pull.issue, world.mia, "referenced", commit=sha)
-    state.add_event(pull.issue, world.mia, "closed", commit=sha)
+    state.add_event(pull.issue, "referenced", commit=sha)
+    state.add_event(pull.issue, "closed", commit=sha)
     asked: Json = {"head": "ada:fix", "compared": True}
     variables = {"owner": "org", "name": "tool", "number": pull.number, **asked}
     answer = graph.pull_state(state, pull, {**asked})

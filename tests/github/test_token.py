@@ -14,6 +14,7 @@ import pytest
 from contribbot.errors import TokenError, UsageError
 from contribbot.github import auth as token_module
 from contribbot.github.auth import Secret, Server, Token, find_server, find_token
+from tests.github.faults import says
 from tests.github.world import World, client
 
 TEXT = "ghp_0123456789abcdefghijABCDEFGHIJ"
@@ -147,10 +148,10 @@ def test_unsafe_servers_are_refused(said: str) -> None:
 
 
 def test_a_token_that_may_not_says_what_it_lacks(world: World) -> None:
-    weak = world.github.add_user("weak", scopes=("read:user",))
-    for status in (403, 404):
-        world.github.missing_scope_status = status
-        with client(world.github, weak.tokens[0].text) as ours, pytest.raises(TokenError) as caught:
+    has = {"X-OAuth-Scopes": "read:user", "X-Accepted-OAuth-Scopes": "public_repo, repo"}
+    for status, words in ((403, "Resource not accessible"), (404, "Not Found")):
+        world.faults.arm(says(status, {"message": words}, lambda: {**has}), path="/forks$")
+        with client(world.github, "ghp_weak") as ours, pytest.raises(TokenError) as caught:
             ours.repository("org/tool").create_fork()
         assert "the token from GITHUB_TOKEN lacks the scope public_repo" in caught.value.message
         assert "add public_repo" in caught.value.hint

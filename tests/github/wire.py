@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
@@ -68,7 +67,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Route:
-    """A route: method, path, and the scopes that a token needs; decorates the route's handler."""
+    """A route: method, path, and the permission that a token needs; decorates its handler."""
 
     method: str
     template: str
@@ -77,9 +76,7 @@ class Route:
     inside: str = ""  # the key of the rows, where a list has something around it
     status: int = 0
     query: tuple[str, ...] = ()
-    scopes: tuple[str, ...] = ()
     permission: str = "contents"
-    resource: str = "core"  # whose limit counts
 
     def __call__(self, handler: Handler) -> None:
         ROUTES.append((self, handler))
@@ -90,11 +87,6 @@ class Route:
             f"(?P<{part}>{'.+' if part in _PATHS else '[^/]+'})" if at % 2 else re.escape(part)
             for at, part in enumerate(re.split(r"\{(\w+)\}", self.template))
         ))  # fmt: skip
-
-    @property
-    def accepted(self) -> tuple[str, ...]:
-        """The scopes of which a classic token needs one."""
-        return self.scopes or (() if self.method == "GET" else ("public_repo", "repo"))
 
 
 @dataclass
@@ -141,8 +133,8 @@ class Request:
                 self.parameters = {key: unquote(value) for key, value in match.groupdict().items()}
                 return
 
-    def screen(self) -> dict[str, str]:
-        """Find the token's user, count the request; return the headers about limits and scopes."""
+    def screen(self) -> None:
+        """Find the token's user; refuse what is not modelled."""
         if self.route is None:
             raise UnmodelledError(f"{self.method} {self.path}")
         assert "user-agent" in self.headers
@@ -154,65 +146,32 @@ class Request:
         pages = ("per_page", "page") if self.route.paged or self.route.inside else ()
         if unknown := self.query.keys() - {*self.route.query, *pages}:
             raise UnmodelledError(f"{self.method} {self.path}: query {sorted(unknown)}")
-        headers = self._count(self.route)
-        token, needed = self.token, set(self.route.accepted)
-        if token and not token.fine_grained:
-            headers["X-OAuth-Scopes"] = ", ".join(token.scopes)
-            headers["X-Accepted-OAuth-Scopes"] = ", ".join(self.route.accepted)
-            if needed and not needed & set(token.scopes):
-                status = self.state.missing_scope_status
-                words = "Resource not accessible by personal access token"
-                raise GitHubFault(status, "Not Found" if status == 404 else words, **headers)
-        return headers
-
-    def _count(self, row: Route) -> dict[str, str]:
-        limit = self.state.rate_limits[row.resource]
-        with self.state.lock:
-            used = self.user.used.get(row.resource, 0) + 1 if self.user else 1
-            if self.user:
-                self.user.used[row.resource] = min(used, limit)
-        headers = {
-            "X-RateLimit-Limit": str(limit), "X-RateLimit-Remaining": str(max(limit - used, 0)),
-            "X-RateLimit-Reset": str(int(time.time()) + 3600),
-        }  # fmt: skip
-        if used > limit:
-            raise GitHubFault(403, "API rate limit exceeded for user ID 1.", **headers)
-        return headers
 
     def run(self) -> Answer:
-        headers: dict[str, str] = {}
         try:
-            headers = self.screen()
+            self.screen()
             assert self.route is not None
             assert self.handler is not None
             with self.state.lock:
                 result = self.handler(self)
-            if isinstance(result, list):
-                answer = self._page(self.route, result)
-            elif isinstance(result, dict):
-                status = self.route.status or (201 if self.method == "POST" else 200)
-                answer = Answer(status, result)
-            else:
-                answer = result
         except GitHubFault as fault:
-            answer = fault.answer
-        answer.headers = {**headers, **answer.headers}
-        return answer
+            return fault.answer
+        if isinstance(result, list):
+            return self._page(self.route, result)
+        if isinstance(result, dict):
+            return Answer(self.route.status or (201 if self.method == "POST" else 200), result)
+        return result
 
     def _page(self, row: Route, things: Sequence[Json]) -> Answer:
         size = min(max(int(self.query.get("per_page", "30")), 1), 100)
-        number, last = int(self.query.get("page", "1")), max(1, -(-len(things) // size))
-        pages = {"prev": number - 1, "next": number + 1, "last": last, "first": 1}
-        pages = {rel: at for rel, at in pages.items() if 0 < at <= last and at != number}
-        # In these links GitHub names a repository by its id.
-        known, here = self.state.repository("/".join(self.path.split("/")[2:4])), self.path
-        if known is not None:
-            here = f"/repositories/{known.id}/{here.split('/', 4)[4]}"
-        links = [
-            f'<{self.state.base}{here}?{urlencode({**self.query, "page": at})}>; rel="{rel}"'
-            for rel, at in pages.items()
-        ]
-        link = {"Link": ", ".join(links)} if links else {}
+        number, link = int(self.query.get("page", "1")), dict[str, str]()
+        if number * size < len(things):
+            # In such a link GitHub names a repository by its id.
+            known, here = self.state.repository("/".join(self.path.split("/")[2:4])), self.path
+            if known is not None:
+                here = f"/repositories/{known.id}/{here.split('/', 4)[4]}"
+            query = urlencode({**self.query, "page": number + 1})
+            link = {"Link": f'<{self.state.base}{here}?{query}>; rel="next"'}
         rows: list[JsonValue] = [*things[(number - 1) * size : number * size]]
         around: Json = {"total_count": len(things), row.inside: rows, **self.around}
         return Answer(200, around if row.inside else rows, link)

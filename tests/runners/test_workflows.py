@@ -299,7 +299,7 @@ def test_one_issue_which_says_where_it_was_cut(tell: Teller) -> None:
     (issue,) = tell.queue.issues.values()
     assert issue.labels
     with tell.github.lock:
-        tell.github.set_labels(issue, tell.bot, [])
+        issue.labels = []
     assert tell(LINE * 2).returncode == 0
     (body,) = tell.bodies()
     assert body.count("    patch: applies") == 2
