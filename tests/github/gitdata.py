@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
+from pydantic import JsonValue
+
 from contribbot.git.repository import git_environment
 
 #: Git can fetch a commit by its id, as on GitHub, and packs no objects.
@@ -77,17 +79,6 @@ class CommitData:
     author: Person
     committer: Person
     message: str
-
-
-@dataclass(frozen=True)
-class FileChange:
-    """A file that differs; `patch` has the hunks alone and is None for binary files."""
-
-    path: str
-    previous: str | None
-    status: str
-    sha: str
-    patch: str | None
 
 
 class BareRepository:
@@ -271,21 +262,24 @@ class BareRepository:
         """Return the commits of `head` that `base` lacks, as mails."""
         return self.git("format-patch", "--stdout", *_DIFF, f"{base}..{head}")
 
-    def changes(self, old: str, new: str) -> list[FileChange]:
-        """Return the files that differ between two commits, in git's order."""
+    def changes(self, old: str, new: str) -> list[dict[str, JsonValue]]:
+        """Return the files that differ between two commits, in git's order and GitHub's JSON."""
         rows = self.git("diff", "-M", "-z", "--raw", "--no-abbrev", old, new).decode().split("\0")
         texts = re.split(r"(?m)^diff --git ", self.diff(old, new).decode(errors="replace"))[1:]
-        found: list[FileChange] = []
+        found: list[dict[str, JsonValue]] = []
         while rows and rows[0]:
             _, _, old_sha, new_sha, letter = rows.pop(0).split(" ")
             first = rows.pop(0)
             path = rows.pop(0) if letter[0] == "R" else first
-            hunks = re.search(r"(?ms)^@@ .*", texts[len(found)])
-            found.append(FileChange(
-                path, first if letter[0] == "R" else None, _STATUS[letter[0]],
-                old_sha if letter[0] == "D" else new_sha,
-                hunks.group().rstrip("\n") if hunks else None,
-            ))  # fmt: skip
+            sha = old_sha if letter[0] == "D" else new_sha
+            change: dict[str, JsonValue] = {"sha": sha, "filename": path}
+            change["status"] = _STATUS[letter[0]]
+            # A binary file has no hunks.
+            if hunks := re.search(r"(?ms)^@@ .*", texts[len(found)]):
+                change["patch"] = hunks.group().rstrip("\n")
+            if path != first:
+                change["previous_filename"] = first
+            found.append(change)
         return found
 
     def merge_tree(self, ours: str, theirs: str) -> str | None:

@@ -6,7 +6,7 @@ import base64
 
 from pydantic import JsonValue
 
-from tests.github.gitdata import CommitData, FileChange, Person
+from tests.github.gitdata import CommitData, Person
 from tests.github.state import PUSHERS, WEB, Issue, Json, Pull, Repository, User
 
 
@@ -71,13 +71,6 @@ def full_commit(where: Repository, sha: str) -> Json:
     parents = inner.pop("parents")
     url = f"{where.api}/commits/{inner.pop('sha')}"
     return {"sha": sha, "url": url, "commit": inner, "parents": parents}
-
-
-def file_change(change: FileChange) -> Json:
-    patch: Json = {} if change.patch is None else {"patch": change.patch}
-    renamed: Json = {} if change.previous is None else {"previous_filename": change.previous}
-    return {"sha": change.sha, "filename": change.path, "status": change.status, **patch,
-            **renamed}  # fmt: skip
 
 
 def _talk(thing: Issue, kind: str, /, **more: JsonValue) -> Json:

@@ -60,7 +60,7 @@ def compare(request: Request) -> Json:
         "base_commit": render.full_commit(repository, base),
         "status": "diverged" if ahead and behind else apart, "ahead_by": ahead,
         "behind_by": behind, "total_commits": ahead,
-        "files": [render.file_change(change) for change in git.changes(part, head)],
+        "files": [*git.changes(part, head)],
     }  # fmt: skip
 
 

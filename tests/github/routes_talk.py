@@ -156,8 +156,7 @@ Route("GET", f"{_ISSUE}/timeline", paged=True)(lambda it: [
     for pull in where.pulls() if _mentions(pull, issue)
 ])  # fmt: skip
 Route("GET", f"{_PULL}/files", paged=True)(lambda it: [
-    render.file_change(change) for pull in [_pull(it)]
-    for change in pull.base.git.changes(pull.part, pull.head_sha)
+    change for pull in [_pull(it)] for change in pull.base.git.changes(pull.part, pull.head_sha)
 ])  # fmt: skip
 
 # GitHub's query language, as far as contribbot searches with it.
