@@ -61,9 +61,7 @@ def test_a_patch_that_costs_nothing_has_figures(toy: Toy, program: Program) -> N
         )
     )
 
-    ran = program("verify", "area", "--json", PERSONAL_TOKEN="mine")  # noqa: S106  none
-
-    assert ran.code == 0, ran.err
+    ran = program.ok("verify", "area", "--json", PERSONAL_TOKEN="mine")  # noqa: S106  none
     seen = ran.stages()["bench squares"]
     assert (seen.outcome, seen.target, seen.cached) == ("passed", "cpu", False)
     assert seen.reason.startswith("squares: 1 case: ")
@@ -77,7 +75,7 @@ def test_a_patch_that_costs_nothing_has_figures(toy: Toy, program: Program) -> N
         digest = str(dig(seen.details, side, "log_sha256"))
         assert log_path(toy.queue / ".contribbot/logs", digest).is_file()
     assert dig(seen.details, "cases", 0, "case") == "squares"
-    assert program("evidence", "check").code == 0
+    program.ok("evidence", "check")
 
 
 @pytest.mark.slow
@@ -142,13 +140,12 @@ def test_a_gain_proves_where_results_are_the_same(
     assert reason in ran.stages()["bench squares"].reason
     line = "area: proved faster on cpu: the same results in less time"
     assert (line in ran.err) == (verdict == "proved")
-    assert program("evidence", "check").code == 0
+    program.ok("evidence", "check")
 
 
 def test_hardware_and_modules_that_are_not_here_leave_it_open(toy: Toy, program: Program) -> None:
     put(toy, 0.5, more='requires = ["gfx942"]')
-    ran = program("verify", "area", "--json")
-    assert ran.code == 0, ran.err
+    ran = program.ok("verify", "area", "--json")
     seen = ran.stages()["bench squares"]
     assert (seen.outcome, seen.reason) == ("unavailable", "squares: no gfx942 on this machine")
     assert ran.report().open == ("gfx942",)

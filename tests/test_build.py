@@ -59,9 +59,7 @@ def test_a_kernel_goes_from_red_to_green_through_torch(toy: Toy, program: Progra
         check_files={"test_red.py": LOADING_TORCH, "binding.cpp": BINDING},
     )
 
-    ran = program("verify", "area", "--json")
-
-    assert ran.code == 0, ran.out + ran.err
+    ran = program.ok("verify", "area", "--json")
     assert ran.report().verdict == "proved"
     build = ran.stages()["build area"]
     assert (build.outcome, build.reason) == ("passed", "area: the base and the patched tree build")
@@ -76,7 +74,7 @@ def test_a_kernel_goes_from_red_to_green_through_torch(toy: Toy, program: Progra
     assert "built and loaded" in told
     assert str(toy.root.parent) not in told, "a folder of this machine is in the log"
     assert len(products(toy)) == 2
-    assert program("evidence", "check").code == 0
+    program.ok("evidence", "check")
 
 
 @COMPILES
@@ -129,7 +127,7 @@ def test_what_does_not_compile(toy: Toy, program: Program, name: str) -> None:
     if outcome == "passed":
         assert ran.report().verdict == "proved"
         assert dig(build.details, "base", "failed", 0, "test") == "area"
-        assert program("evidence", "check").code == 0
+        program.ok("evidence", "check")
     elif not table:
         check = ran.stages()["reproduce red"]
         assert (ran.code, check.outcome) == (1, "unavailable")

@@ -106,11 +106,9 @@ def test_what_nobody_foresaw_is_one_line(toy: Toy, program: Program) -> None:
     folder = toy.put_area()
     # A check file whose name no text can hold.
     Path(os.fsdecode(os.fsencode(folder / "checks") + b"/\xff.py")).write_text("x = 1\n")
-    assert program("verify", "area").code == 0
-    assert program("show", "area", COLUMNS="1").code == 0
-    assert (
-        program("--queue", toy.queue, "queue", "list", CONTRIBBOT_CACHE="~nobody-here/x").code == 0
-    )
+    program.ok("verify", "area")
+    program.ok("show", "area", COLUMNS="1")
+    program.ok("--queue", toy.queue, "queue", "list", CONTRIBBOT_CACHE="~nobody-here/x")
     ran = program("verify", "area", CONTRIBBOT_CACHE="~nobody-here/x")
     assert ran.code == 2
     assert ran.err.count("\n") == 1
@@ -120,8 +118,7 @@ def test_the_threads_of_one_run_wait_in_silence(toy: Toy, program: Program) -> N
     for name in ("one", "two"):
         toy.put_patch(name, checks=one_check())
     toy.put_queue(["one", "two"])
-    ran = program("verify", "--all")
-    assert ran.code == 0, ran.err
+    ran = program.ok("verify", "--all")
     assert all(row.endswith(": passed") for row in ran.err.splitlines()), ran.err
 
 

@@ -370,9 +370,7 @@ def test_a_kernel_goes_from_red_to_green_on_a_target_of_its_own(
 ) -> None:
     put(toy, RIGHT, stated, check)
 
-    ran = program("verify", "wave", "--json", "--require", "emulated:gfx942")
-
-    assert ran.code == 0, ran.err
+    ran = program.ok("verify", "wave", "--json", "--require", "emulated:gfx942")
     report, results = ran.report(), emulated(ran)
     assert report.verdict == "proved"
     assert report.open == ()
@@ -468,7 +466,7 @@ def test_a_claim_that_is_false_is_refuted(
 @pytest.mark.slow
 def test_its_record_holds_where_the_code_is_the_same(toy: Toy, program: Program) -> None:
     put(toy, RIGHT, WIDE, both=True)
-    assert program("verify", "wave").code == 0
+    program.ok("verify", "wave")
     put(toy, RIGHT, WIDE, readme="Another release.\n", both=True)
     ran = program("verify", "wave", "--json")
     assert emulated(ran)["emulated:gfx942"].cached, "the code is the same"
@@ -494,8 +492,7 @@ def test_its_record_holds_where_the_code_is_the_same(toy: Toy, program: Program)
 @pytest.mark.slow
 def test_one_check_runs_alone(toy: Toy, program: Program) -> None:
     put(toy, RIGHT, WIDE + NARROW)
-    ran = program("check", "wave", "--check", "wide", "--check", "gfx942")
-    assert ran.code == 0, ran.out
+    ran = program.ok("check", "wave", "--check", "wide", "--check", "gfx942")
     assert "gfx1201" not in ran.out
     assert "wide for emulated:gfx942 on the base: 1 failed: as expected" in ran.out
     assert "wide for emulated:gfx942 on the patched tree: 1 passed: as expected" in ran.out
@@ -506,8 +503,7 @@ def test_launches_are_shown_where_that_is_asked_for(
     toy: Toy, program: Program, options: tuple[str, ...], shown: int
 ) -> None:
     put_tree(toy, "check")
-    ran = program("check", "rows", *options)
-    assert ran.code == 0, ran.out
+    ran = program.ok("check", "rows", *options)
     assert ran.out.count("launched; as [[compile]] states it") == shown
     stated = """function = "sums_kernel"
 signature = { out_ptr = "*fp32:16", in_ptr = "*fp32:16", n = "i32", BLOCK = "constexpr" }
@@ -583,10 +579,8 @@ def test_what_a_machine_lacks_in_a_check_shows_nothing(error: Exception, why: st
 def test_a_triton_kernel_goes_from_red_to_green(toy: Toy, program: Program) -> None:
     put_triton(toy)
 
-    ran = program("verify", "rows", "--json", "--require", "emulated:gfx942", "--require",
+    ran = program.ok("verify", "rows", "--json", "--require", "emulated:gfx942", "--require",
                   "emulated:gfx1201")  # fmt: skip
-
-    assert ran.code == 0, ran.err
     assert ran.report().verdict == "proved"
     results = emulated(ran)
     assert list(results) == ["emulated:gfx942", "emulated:gfx1201"]

@@ -122,8 +122,7 @@ def test_a_script_that_is_mended_goes_from_red_to_green(toy: Toy, program: Progr
         "csrc/k.cu": "csrc/k.hip",
         "csrc/other.cu": "csrc/other.hip",
     }
-    evidence = program("evidence", "check")
-    assert evidence.code == 0, evidence.out
+    program.ok("evidence", "check")
     log = log_path(toy.queue / ".contribbot/logs", f"{dig(seen.details, 'base', 'log_sha256')}")
     assert "[skipped, no changes]" in log.read_text()
 
@@ -241,8 +240,7 @@ def test_it_is_remembered_until_something_changes(toy: Toy, program: Program) ->
 def test_vllms_patch_is_proved(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "patches", tmp_path / "queue/patches")
     program = Program(tmp_path / "queue", {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
-    ran = program("verify", "patches/hipify-path", "--json")
-    assert ran.code == 0, ran.err
+    ran = program.ok("verify", "patches/hipify-path", "--json")
     assert (ran.report().verdict, ran.report().open) == (Verdict.PROVED, ())
     seen = ran.stages()
     assert {*map(str, (result.outcome for result in seen.values()))} == {"passed"}

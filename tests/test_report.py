@@ -71,7 +71,7 @@ def test_the_real_queue(real: Path, program: Program, tmp_path: Path) -> None:
         assert re.findall(outside, text) == []
         assert ('role="img"' in text, "#0101" in text) == (True, False)
     # The same queue gives the same bytes.
-    assert program("--queue", tracked_queue(), "evidence", "report", tmp_path / "site").code == 0
+    program.ok("--queue", tracked_queue(), "evidence", "report", tmp_path / "site")
     assert contents(tmp_path / "site") == contents(real)
 
 
@@ -79,7 +79,7 @@ def test_the_real_queue(real: Path, program: Program, tmp_path: Path) -> None:
 def proved(toy: Toy, program: Program, outcome_cache: None) -> Path:
     del outcome_cache
     toy.put_area()
-    assert program("verify", "area").code == 0
+    program.ok("verify", "area")
     (path,) = (toy.queue / "evidence/area").glob("*.json")
     return path
 
@@ -239,7 +239,7 @@ def test_failures_come_first(proved: Path, toy: Toy, program: Program) -> None:
         time=details.finished, summary="s", reference="example/toy#7", state="draft"
     )
     history.append(toy.queue, "area", event)
-    assert program("evidence", "report").code == 0
+    program.ok("evidence", "report")
     index = (toy.queue / "site/index.html").read_text()
     rows = re.findall(r'<th scope="row"><a href="patches/(\w+)\.html">', index)
     assert rows == ["odd", "bare", "area"]
@@ -278,8 +278,8 @@ def test_hostile_text_stays_text(toy: Toy, program: Program) -> None:
     path = toy.queue / "patches/area/patch.toml"
     edit(path, "Multiply the sides", HOSTILE)
     edit(path, "Areas are sums.", f"{said} [a](javascript:alert(1)) ![b](https://example.com/x)")
-    assert program("verify", "area").code == 0
-    assert program("evidence", "report", "site").code == 0
+    program.ok("verify", "area")
+    program.ok("evidence", "report", "site")
     for name in ("index.html", "patches/area.html"):
         page = Elements((toy.queue / "site" / name).read_text())
         assert not page.found & {"script", "img", "src", "onerror"}, name
@@ -307,21 +307,21 @@ def test_the_folder(area: Toy, program: Program) -> None:
 
     documented = re.search(r"^contribbot (evidence report)$", PAGE.read_text(), re.MULTILINE)
     assert documented
-    assert program(*documented[1].split()).code == 0
+    program.ok(*documented[1].split())
     site = area.queue / "site"
     before = contents(site)
     (site / "CNAME").write_text("example.com")
     (site / "index.html").write_text("old")
     (area.queue / "patches/area").rename(area.queue / "patches/other")
     area.put_queue(["other"])
-    assert program("evidence", "report", "site").code == 0
+    program.ok("evidence", "report", "site")
     after = contents(site)
     assert after.keys() - before.keys() == {"CNAME", "patches/other.html"}
     assert before.keys() - after.keys() == {"patches/area.html"}
     assert after["index.html"] != b"old"
     shutil.rmtree(area.queue / "patches/other")
     area.put_queue([])
-    assert program("evidence", "report", "a/new/site").code == 0
+    program.ok("evidence", "report", "a/new/site")
 
 
 @pytest.mark.parametrize("module", ["matplotlib.figure", "markdown_it"])

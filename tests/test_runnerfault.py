@@ -254,8 +254,7 @@ def test_red():
 def test_a_real_fault_that_a_patch_mends_proves_it(toy: Toy, program: Program) -> None:
     (target, *_) = sorted(this_machine().targets - {"any", "cpu"})
     put(toy, REAL_FAULT, reason="(CUDA|HIP) error", more=f'requires = ["{target}"]')
-    ran = program("verify", "area", "--require", target, "--json")
-    assert ran.code == 0, ran.out
+    ran = program.ok("verify", "area", "--require", target, "--json")
     stages = ran.stages()
     red = stages["reproduce red"]
     assert dig(red.preflight, "passed") is True
@@ -348,7 +347,7 @@ def test_the_record_names_the_run_and_the_container(area: Toy, program: Program)
         **RUN, "CONTRIBBOT_JOB": "cpu-1", "CONTRIBBOT_IMAGE": IMAGE,
         "CONTRIBBOT_CONTAINER_FLAGS": "--device /dev/kfd --group-add 'video'",
     }  # fmt: skip
-    assert program("verify", "area").code == 0
+    program.ok("verify", "area")
     (record,) = (area.queue / "evidence/area").iterdir()
     told = json.loads(record.read_bytes())["predicate"]["contribbot"]
     assert told["run"] == {
@@ -358,7 +357,7 @@ def test_the_record_names_the_run_and_the_container(area: Toy, program: Program)
     assert told["container"] == {
         "image": IMAGE, "flags": ["--device", "/dev/kfd", "--group-add", "video"],
     }  # fmt: skip
-    assert program("evidence", "check").code == 0
+    program.ok("evidence", "check")
     rows = program("evidence", "show", "area").out.splitlines()
     start = next(number for number, row in enumerate(rows) if row.startswith("  run "))
     assert rows[start : start + 4] == [

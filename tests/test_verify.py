@@ -43,9 +43,7 @@ def put(
 
 
 def test_a_right_patch_is_proved(area: Toy, program: Program) -> None:
-    ran = program("verify", "area", "--json")
-
-    assert ran.code == 0, ran.err
+    ran = program.ok("verify", "area", "--json")
     assert "area: proved on cpu" in ran.err
     document = ran.json()
     assert set(document) == {"patches"}
@@ -68,8 +66,7 @@ def test_a_right_patch_is_proved(area: Toy, program: Program) -> None:
 def repeated(program: Program, *args: str, **env: str) -> set[str]:
     """Verify again, and return what was not remembered."""
     program.env = env
-    ran = program("verify", "area", "--json", *args)
-    assert ran.code == 0, ran.err
+    ran = program.ok("verify", "area", "--json", *args)
     return {name for name, stage in ran.stages().items() if not stage.cached}
 
 
@@ -193,8 +190,7 @@ def test_one_invalid_patch_does_not_end_the_proof_of_another(area: Toy, program:
 def test_folders_with_odd_names(toy: Toy, program: Program, tmp_path: Path) -> None:
     put(toy, FAIL_TO_PASS, reason="^AssertionError: assert 5 == ")
     name = "with space [x] ünïcode a'b\"c *?"
-    ran = program("verify", "area", CONTRIBBOT_CACHE=str(tmp_path / name))
-    assert ran.code == 0, ran.out + ran.err
+    ran = program.ok("verify", "area", CONTRIBBOT_CACHE=str(tmp_path / name))
     assert "red again without the change" in ran.out
     refused = program("verify", "area", CONTRIBBOT_CACHE=str(tmp_path / "a:b"))
     assert refused.code == 2
@@ -208,8 +204,7 @@ def test_no_secret_reaches_a_check(toy: Toy, program: Program) -> None:
         "    assert rectangle(2, 3) == 6, 'red as stated'\n"
     ), reason="red as stated")  # fmt: skip
     program.env |= dict.fromkeys(("GITHUB_TOKEN", "AWS_KEY", "CUDA_KEY"), "SECRET")
-    ran = program("verify", "area")
-    assert ran.code == 0, ran.out
+    program.ok("verify", "area")
 
 
 @pytest.mark.usefixtures("outcome_cache")
@@ -231,7 +226,7 @@ def test_what_this_machine_lacks_is_open_and_never_a_pass(toy: Toy, program: Pro
     assert required.code == 1
     assert "required, and not proved here: gfx90c" in required.out
     assert "passes with it; not run: gfx90c" in required.out
-    assert program("verify", "area", "--require", "cpu").code == 0
+    program.ok("verify", "area", "--require", "cpu")
     assert (alone.code, alone.report().verdict) == (3, "incomplete")
     told = " ".join(program("evidence", "check").out.split())
     assert "nothing could be proved there: no gfx90c on this machine" in told
