@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from contribbot.model.lifecycle import Need
@@ -11,11 +9,9 @@ from tests.buildtoy import FIXED_KERNEL, build_table, products, put_kernel_patch
 from tests.hiptoy import BROKEN, CUDA_ONLY, HARD_FP8, LONG, SOFT_FP8, entry, put_change
 from tests.releases import Seen, release, says, told
 from tests.test_hipify import BASE, QUICK, grow, patch, stated
+from tests.toy import Toy
 
 pytestmark = pytest.mark.usefixtures("compile_cache")
-
-if TYPE_CHECKING:
-    from tests.toy import Toy
 
 
 @pytest.mark.slow

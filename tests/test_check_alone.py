@@ -40,7 +40,7 @@ def test_what_pytest_shows_then_the_reasons_side_by_side(area: Toy, program: Pro
 def test_its_runs_are_the_first_of_the_next_verify(
     area: Toy, program: Program, changed: str, args: tuple[str, ...], again: bool
 ) -> None:
-    assert program("check", "area", "--check", "red").code == 0
+    program.ok("check", "area", "--check", "red")
     if changed:
         area.put_patch("area", patch=area.format_patch({changed: f"{FIXED}\n# another"}))
     for _ in range(2):

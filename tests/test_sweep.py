@@ -77,7 +77,7 @@ def a_run(*shelves: Shelf) -> None:
 @pytest.mark.slow
 def test_verify_keeps_what_it_uses_and_lets_go_of_the_rest(toy: Toy, program: Program) -> None:
     put_kernel_patch(toy)
-    assert program("verify", "area").code == 0
+    program.ok("verify", "area")
     outcomes, logs = toy.queue / ".contribbot/outcomes", toy.queue / ".contribbot/logs"
     builds = cache_folder() / "builds"
     wanted = [*outcomes.iterdir(), *logs.iterdir()]

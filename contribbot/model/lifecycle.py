@@ -114,9 +114,6 @@ class TargetState(Model):
     evidence: str
 
 
-TargetStates = Many[TargetState]
-
-
 class Due(Model):
     """A condition in `expires_when`, whether it is met (None: unknown), and why."""
 
@@ -135,7 +132,7 @@ class PatchStatus(Model):
     text: Loose[Text]
     text_why: str
     behaviour: Behaviour | None
-    evidence: TargetStates
+    evidence: Many[TargetState]
     contribution: str
     due: Many[Due]
     versions: int
