@@ -198,9 +198,8 @@ def _poll(github: GitHub, subject: PollSubject) -> tuple[Followed, dict[str, str
             pull = read_pull_state(github, subject.repository, known.number, branch=branch)
             seen, news = read_news(pull, subject.seen)
             fields, head = {**_told(github, subject, pull), **news}, pull.head
-        now = Followed(
-            patch=subject.patch, repository=subject.repository, reference=known.reference
-        ).model_copy(update=fields)
+        place = {"repository": subject.repository, "reference": known.reference}
+        now = Followed.model_validate({"patch": subject.patch, **place, **fields})
     return now.model_copy(update={"next": (*_steps(now, subject, head),)}), seen, head
 
 
