@@ -28,7 +28,7 @@ __all__ = [
     "ToolError",
     "compile_native",
     "hip_code",
-    "native_shelf",
+    "native_cache",
     "run_attached",
     "run_hidden",
     "triton_code",
@@ -114,7 +114,7 @@ def compile_native(
         output.write_bytes(compiler.run([*toolchain.linker, "-shared", *written]))
 
 
-def native_shelf(key: str) -> Path:
+def native_cache(key: str) -> Path:
     """Return the folder of a library for this processor, by the key of the library's inputs.
 
     A sandbox has a separate folder, from which no program outside the sandbox loads a library.

@@ -155,11 +155,11 @@ def tool_digest() -> str:
     return folder_digest(Path(contribbot.__file__).parent, ".py", ".toml")
 
 
-#: The seconds since the last use after which an entry of a shelf is removed.
+#: The seconds since the last use after which an entry of a cache is removed.
 _UNUSED: Final = 30 * 86400.0
 
 
-class Shelf(NamedTuple):
+class DiskCache(NamedTuple):
     """A cache folder, the pattern of its entries, and the file that notes an entry's last use."""
 
     folder: Path
@@ -168,14 +168,14 @@ class Shelf(NamedTuple):
 
 
 @contextlib.contextmanager
-def run_folder(*shelves: Shelf) -> Iterator[Path]:
-    """Yield a temporary folder; remove folders of killed runs, and unused entries of shelves."""
+def run_folder(*caches: DiskCache) -> Iterator[Path]:
+    """Yield a temporary folder; remove folders of killed runs, and unused entries of caches."""
     runs = cache_folder() / "runs"
     with lock(runs.with_name("runs.lock"), "the folder of running jobs"):
         runs.mkdir(exist_ok=True)
         if _remove_orphans(runs):
-            for shelf in shelves:
-                _remove_unused(shelf)
+            for cache in caches:
+                _remove_unused(cache)
         # The name is short: the path of a socket has at most 107 characters (unix(7)).
         folder = runs / uuid.uuid4().hex[:8]
         guard = _file_lock(folder.with_suffix(".lock"))
@@ -206,13 +206,13 @@ def _remove_orphans(runs: Path) -> bool:
     return alone
 
 
-def _remove_unused(shelf: Shelf) -> None:
-    """Remove the entries of a shelf that no run has used for 30 days."""
-    for entry in shelf.folder.glob(shelf.entries):
-        marker = entry / shelf.marker
+def _remove_unused(cache: DiskCache) -> None:
+    """Remove the entries of a cache that no run has used for 30 days."""
+    for entry in cache.folder.glob(cache.entries):
+        marker = entry / cache.marker
         # An entry that belongs to another user, or has vanished meanwhile, is left.
         with contextlib.suppress(OSError):
-            last = (marker if shelf.marker and marker.exists() else entry).lstat().st_mtime
+            last = (marker if cache.marker and marker.exists() else entry).lstat().st_mtime
             if time.time() - last < _UNUSED:
                 continue
             if entry.is_dir():

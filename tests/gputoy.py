@@ -15,7 +15,7 @@ from contribbot.model.evidence import Gpu, Machine
 from contribbot.model.record import ApplyDetails
 from contribbot.queue.load import load_queue
 from contribbot.verify.job import Job, Slots
-from contribbot.verify.runner_fault import Preflight, Preflights, fly
+from contribbot.verify.runner_fault import Preflight, Preflights, run_preflight
 from contribbot.verify.warm import WarmProcesses
 from tests.conftest import Program, once
 from tests.toy import Toy, one_check
@@ -42,7 +42,7 @@ def flown(device: str, shared: Path) -> Preflight:
     """Return what a known-good kernel really comes to: the same each time, and it takes seconds."""
 
     def fresh(folder: Path) -> Preflight:
-        return fly(TARGET, machine(), folder, device=device)
+        return run_preflight(TARGET, machine(), folder, device=device)
 
     return once(shared / f"known-good-{device}", fresh)
 

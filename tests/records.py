@@ -117,10 +117,12 @@ def facts_of(
         return {"trees": trees, "commits": commits}
     if stage == "style":
         return {"problems": [], "minded": []}
-    return two_sides(stage, seconds=seconds / 2, red=red, amiss=outcome is Outcome.FAILED)
+    return two_sides(stage, seconds=seconds / 2, red=red, patched_fault=outcome is Outcome.FAILED)
 
 
-def two_sides(stage: str, *, seconds: float = 0.0, red: str = "", amiss: bool = False) -> Facts:
+def two_sides(
+    stage: str, *, seconds: float = 0.0, red: str = "", patched_fault: bool = False
+) -> Facts:
     if stage == "bench":
         log = {"command": "", "log_sha256": "", "log_tail": ""}
         return {**FACTS["bench"], "base": log, "patched": log}
@@ -133,7 +135,7 @@ def two_sides(stage: str, *, seconds: float = 0.0, red: str = "", amiss: bool = 
 
     sides: Facts = {
         "base": failing(red) if red else green,
-        "patched": failing("made up") if amiss else green,
+        "patched": failing("made up") if patched_fault else green,
     }
     if stage not in SIDES:
         sides |= {"file": "test_it.py", "cause": "made up", "sandbox": "none"}

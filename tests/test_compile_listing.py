@@ -350,7 +350,7 @@ def test_a_claim(
     assert (judgement.outcome, why in judgement.reason) == (outcome, True), judgement.reason
     if ALONE in why:
         assert not judgement.proof
-    if judgement.amiss:
+    if judgement.patched_fault:
         assert dig(told, "patched", "passed") == []
         assert dig(told, "patched", "failed", 0, "message") == judgement.reason
     if more is MORE:

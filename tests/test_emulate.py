@@ -29,7 +29,7 @@ from contribbot.emulate.decode import decode
 from contribbot.emulate.errors import RequestError
 from contribbot.emulate.registers import FloatMode
 from contribbot.emulate.workgroup import Launch
-from contribbot.emulator_host import hip_code, native_shelf
+from contribbot.emulator_host import hip_code, native_cache
 from tests.conftest import CompileOnce
 from tests.tools import kinds
 
@@ -644,7 +644,7 @@ import pathlib, subprocess
 INSTALL = "install it"
 class ToolError(Exception): pass
 hip_code = triton_code = run_attached = AfterImport = run_hidden = None
-native_shelf = pathlib.Path
+native_cache = pathlib.Path
 def write_atomically(path, content): raise OSError
 def compile_native(source, flags, target, folder, output):
     (folder / "x.cpp").write_text(source)
@@ -710,7 +710,7 @@ def test_functions_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
             program._Functions(mode).addresses(["s[0] = 3;"])
         with pytest.raises(AssertionError):
             program._Functions(replace(mode, ieee=False)).addresses(bodies)
-    for library in native_shelf("").glob("*/*.so"):
+    for library in native_cache("").glob("*/*.so"):
         library.unlink()  # its code runs here
         library.write_bytes(b"damaged")
     program._table.cache_clear()

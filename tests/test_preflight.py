@@ -15,7 +15,7 @@ from contribbot.verify.runner_fault import (
     Preflight,
     Preflights,
     RunnerFaultError,
-    fly,
+    run_preflight,
     runner_fault,
 )
 from tests.gputoy import FAULT, TARGET, Counted, flown, folders, machine
@@ -71,14 +71,14 @@ def test_a_gpu_that_torch_does_not_see_is_said(shared: Path) -> None:
 )  # fmt: skip
 def test_each_way_to_fail_has_its_name(tmp_path: Path, what: str, kind: str, said: str) -> None:
     (tmp_path / "torch.py").write_text(STANDIN.format(what=what))
-    found = fly(TARGET, machine(), tmp_path, device="cpu", timeout=8)
+    found = run_preflight(TARGET, machine(), tmp_path, device="cpu", timeout=8)
     assert found.fault is not None
     assert (found.fault.kind, said in found.fault.said) == (kind, True), found.fault.said
 
 
 def test_a_torch_that_cannot_be_imported_in_time_is_no_hung_gpu(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("import time\ntime.sleep(600)\n")
-    found = fly(TARGET, machine(), tmp_path, timeout=2)
+    found = run_preflight(TARGET, machine(), tmp_path, timeout=2)
     assert found.fault is not None
     assert found.fault.kind == "preflight-failed"
 
@@ -121,7 +121,7 @@ def test_memory_that_somebody_else_has_taken_is_the_runners_fault(tmp_path: Path
 @pytest.mark.skipif(not torch_sees_a_gpu(), reason="needs a GPU that torch can use")
 def test_a_real_gpu_passes(tmp_path: Path) -> None:
     (target, *_) = sorted(this_machine().targets - {"any", "cpu"})
-    found = fly(target, this_machine(), tmp_path)
+    found = run_preflight(target, this_machine(), tmp_path)
     assert found.fault is None, found
     assert found.record.driver
     assert found.record.arch

@@ -13,7 +13,7 @@ import pytest
 
 from contribbot.compile import cache as build_cache
 from contribbot.compile.cache import Compiled
-from contribbot.files import Shelf, cache_folder, log_path, run_folder, write_atomically
+from contribbot.files import DiskCache, cache_folder, log_path, run_folder, write_atomically
 from contribbot.machine import Packages, this_machine
 from contribbot.verify.pipeline import CachedOutcome, OutcomeCache
 from tests.buildtoy import products, put_kernel_patch
@@ -28,7 +28,7 @@ import sys
 from contribbot.files import run_folder
 from contribbot.compile import cache as build_cache
 
-with run_folder(build_cache.compile_shelf(), build_cache.build_shelf()):
+with run_folder(build_cache.compile_cache(), build_cache.product_cache()):
     print("running", flush=True)
     sys.stdin.read()
 """
@@ -60,15 +60,15 @@ def put_product(name: str) -> Path:
 
 def put_compile(name: str) -> Path:
     """Remember a compile, and return its file."""
-    file = build_cache.compile_shelf().folder / name[:2] / f"{name}.json"
+    file = build_cache.compile_cache().folder / name[:2] / f"{name}.json"
     write_atomically(file, Compiled(error=name).model_dump_json().encode())
     return file
 
 
-def a_run(*shelves: Shelf) -> None:
+def a_run(*caches: DiskCache) -> None:
     """Start a run in this process and end it."""
     with run_folder(
-        *(shelves or (build_cache.compile_shelf(), build_cache.build_shelf()))
+        *(caches or (build_cache.compile_cache(), build_cache.product_cache()))
     ) as folder:
         assert list(folder.iterdir()) == [], "a run begins with an empty folder"
 

@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from contribbot.compile.listing import Listing
-from contribbot.files import Shelf, cache_folder, lock, used, write_atomically
+from contribbot.files import DiskCache, cache_folder, lock, used, write_atomically
 from contribbot.model.base import Model
 from contribbot.process import remove_tree
 
@@ -52,19 +52,19 @@ def json_digest(inputs: JsonValue) -> str:
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
-def compile_shelf() -> Shelf:
+def compile_cache() -> DiskCache:
     """Return the cache folder of compile results; a run removes results unused for 30 days."""
-    return Shelf(cache_folder() / "compiles", "*/*")
+    return DiskCache(cache_folder() / "compiles", "*/*")
 
 
-def kernel_shelf() -> Shelf:
+def kernel_cache() -> DiskCache:
     """Return the cache folder of the kernels that emulated checks compile, by patch."""
-    return Shelf(cache_folder() / "kernels")
+    return DiskCache(cache_folder() / "kernels")
 
 
 def open_kernels() -> Path:
     """Return the cache folder of kernels that are compiled by processes outside a sandbox."""
-    return kernel_shelf().folder / "_open"
+    return kernel_cache().folder / "_open"
 
 
 #: A product's marker file, written last: a folder without a marker is of an interrupted
@@ -107,9 +107,9 @@ class Product:
         return env
 
 
-def build_shelf() -> Shelf:
+def product_cache() -> DiskCache:
     """Return the cache folder of products; a run removes products unused for 30 days."""
-    return Shelf(cache_folder() / "builds", marker=_SEAL)
+    return DiskCache(cache_folder() / "builds", marker=_SEAL)
 
 
 def _place(key: str) -> Path:

@@ -134,9 +134,9 @@ class ListingJudgement:
 
     outcome: Outcome
     reason: str
-    #: `red`: the fault of the base; `amiss`: the fault of the patched tree.
+    #: `red`: the fault of the base; `patched_fault`: the fault of the patched tree.
     red: str = ""
-    amiss: str = ""
+    patched_fault: str = ""
     #: Whether another compile would give the same judgement.
     lasting: bool = True
     proof: bool = True  # whether a change from red to green proves the patch without other entries
@@ -173,17 +173,17 @@ def judge_compile(
         if entry.expect == "fail-to-pass" and not red and not not_fewer:
             red = str(_problem(ListingFault.MORE_THAN_PATCHED))
     wrong = _wrong_on_base(entry, base, red, not_fewer or _green_base(entry, target))
-    amiss = _wrong_on_patched(entry, target, base, patched, rows)
-    if problem := wrong or amiss:
-        return ListingJudgement(Outcome.FAILED, str(problem), red, str(amiss or ""))
+    patched_fault = _wrong_on_patched(entry, target, base, patched, rows)
+    if problem := wrong or patched_fault:
+        return ListingJudgement(Outcome.FAILED, str(problem), red, str(patched_fault or ""))
     listings = [side.listing for side in (base, patched) if side.listing is not None]
     calls = [", ".join(listing.unresolved) for listing in listings if listing.unresolved]
     if calls and (entry.no_spills or target in entry.fewer_instructions):
         unreal = str(_problem(ListingFault.UNREAL, calls[0]))
         return ListingJudgement(Outcome.UNAVAILABLE, unreal, red)
-    amiss = (_spilling(rows, listings[-1]) if entry.no_spills else None) or not_fewer
-    if amiss:
-        return ListingJudgement(Outcome.FAILED, str(amiss), red, str(amiss))
+    patched_fault = (_spilling(rows, listings[-1]) if entry.no_spills else None) or not_fewer
+    if patched_fault:
+        return ListingJudgement(Outcome.FAILED, str(patched_fault), red, str(patched_fault))
     reason = _seen(entry, rows, base, listings[-1])
     weakness = _weakness(entry, base, patched)
     if weakness:
@@ -378,7 +378,7 @@ def details_of(
 ) -> CompileDetails:
     """Return the record of a `[[compile]]` entry for one target."""
     red = judgement.red if entry.expect == "fail-to-pass" else base.error
-    amiss = judgement.amiss or patched.error
+    patched_fault = judgement.patched_fault or patched.error
     rows = merged(_rows(entry, base, patched))
     left_out = rows[_ROWS:]
     changed = sum(row.kernels for row in left_out if row.changed)
@@ -390,7 +390,7 @@ def details_of(
         stated_reason=entry.reason,
         command=patched.command or base.command,
         base=_side(entry, target, base, base.crashed or base.missing or red),
-        patched=_side(entry, target, patched, patched.crashed or patched.missing or amiss),
+        patched=_side(entry, target, patched, patched.crashed or patched.missing or patched_fault),
         table=ListingTable(
             rows=tuple(rows[:_ROWS]), left_out=LeftOut(changed=changed, unchanged=unchanged)
         ),

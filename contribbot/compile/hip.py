@@ -16,7 +16,7 @@ from typing import Final, NotRequired, TypedDict, Unpack
 from pydantic import ValidationError
 
 from contribbot import process
-from contribbot.compile.cache import Compiled, CompileError, compile_shelf, json_digest
+from contribbot.compile.cache import Compiled, CompileError, compile_cache, json_digest
 from contribbot.compile.listing import read_listing, read_object, without_facts
 from contribbot.compile.toolchain import HEADERS, INSTALL, Toolchain, device_library
 from contribbot.files import folder_digest, used, write_atomically
@@ -136,7 +136,7 @@ def compile_hip(source: HipSource, target: str, **call: Unpack[CompilerCall]) ->
         own = folder_digest(Path(__file__).parent, ".py")
         words = (*command, library.name if library else "", using.identity, own)
         key = json_digest([source_digest, *words])
-        file = compile_shelf().folder / key[:2] / f"{key}.json"
+        file = compile_cache().folder / key[:2] / f"{key}.json"
         # An equal compile waits for the first one.
         with _guards.setdefault(key, threading.Lock()):
             with contextlib.suppress(OSError, ValidationError):

@@ -23,7 +23,7 @@ from contribbot.emulate.outcomes import FOLDER
 from contribbot.emulate.pseudocode import MACHINE, NotModelledError
 from contribbot.emulate.registers import FloatMode
 from contribbot.emulate.translate import Writer, ends_block, jump, sets_saturation
-from contribbot.emulator_host import ToolError, compile_native, native_shelf, write_atomically
+from contribbot.emulator_host import ToolError, compile_native, native_cache, write_atomically
 
 #: With FMA and conversions of float16; without AVX-512, where clang 22 crashes on divisions.
 _PROCESSOR: Final = ("-march=x86-64-v3",) if platform.machine() == "x86_64" else ()
@@ -213,7 +213,7 @@ class _Functions:
             "RDNA": {"cdna": 0, "rdna3": 3, "rdna4": 4}[mode.family],
         }
         self._defined = "".join(f"#define {name} {value}\n" for name, value in defined.items())
-        self._shelf = native_shelf(_digest(f"{_FLAGS}{self._defined}{MACHINE}"))
+        self._folder = native_cache(_digest(f"{_FLAGS}{self._defined}{MACHINE}"))
         self._lists = set[str]()  # the lists that were read
         #: The library of each function on disk, the function's number, and the count of functions.
         self._found: dict[str, tuple[Path, int, int]] = {}
@@ -235,7 +235,7 @@ class _Functions:
 
     def _search(self) -> None:
         """Read the lists of functions that are new on disk."""
-        for path in self._shelf.glob("*.txt"):
+        for path in self._folder.glob("*.txt"):
             if path.name not in self._lists:
                 self._lists.add(path.name)
                 digests = path.read_text(encoding="ascii").split()
@@ -279,7 +279,7 @@ class _Functions:
             digests = "\n".join(map(_digest, bodies))
             with contextlib.suppress(OSError):  # without room, or write access
                 for suffix, content in (("so", built.read_bytes()), ("txt", digests.encode())):
-                    write_atomically(self._shelf / f"{_digest(source)}.{suffix}", content)
+                    write_atomically(self._folder / f"{_digest(source)}.{suffix}", content)
 
 
 #: In place of a body in C++: the function that runs workgroups.

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from contribbot import process
 from contribbot.errors import CommandError
-from contribbot.files import Shelf, cache_folder, lock, log_path, used, write_atomically
+from contribbot.files import DiskCache, cache_folder, lock, log_path, used, write_atomically
 from contribbot.git.patch_format import Change, ExportedTree, altered, changes, export
 from contribbot.git.pins import Progress
 from contribbot.git.repository import Store
@@ -28,9 +28,9 @@ from contribbot.verify.runner_fault import Preflights
 from contribbot.verify.warm import WarmProcesses
 
 
-def tree_shelf() -> Shelf:
+def tree_cache() -> DiskCache:
     """Return the folder of exported pins, from which a run removes unused trees."""
-    return Shelf(cache_folder() / "trees")
+    return DiskCache(cache_folder() / "trees")
 
 
 @dataclass
@@ -271,7 +271,7 @@ class Job:
     def _pinned(self) -> ExportedTree:
         """Return the pin's exported tree from the cache; export a missing or changed tree anew."""
         tree = self.store.tree_of(self.trees.pin_commit)
-        folder = tree_shelf().folder / tree
+        folder = tree_cache().folder / tree
         pinned = ExportedTree(tree, folder / "tree", folder / "index")
         with lock(folder.with_suffix(".lock"), "the files of a pin"):
             if not pinned.index.is_file() or altered(self.store, pinned):

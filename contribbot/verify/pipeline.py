@@ -25,7 +25,7 @@ from contribbot import process
 from contribbot.compile import cache as build_cache
 from contribbot.errors import ExitCode, UsageError
 from contribbot.files import (
-    Shelf,
+    DiskCache,
     log_path,
     run_folder,
     stores_folder,
@@ -65,7 +65,7 @@ from contribbot.verify.evidence import (
     state_evidence,
     write_evidence,
 )
-from contribbot.verify.job import Job, Slots, tree_shelf
+from contribbot.verify.job import Job, Slots, tree_cache
 from contribbot.verify.runner_fault import Preflights, UnavailableError, absence, at_fault
 from contribbot.verify.stages import Finding, Stage, Unit, unavailable
 from contribbot.verify.stages.bench import BenchStage
@@ -117,9 +117,9 @@ class OutcomeCache:
     logs: Path
 
     @property
-    def kept(self) -> tuple[Shelf, ...]:
+    def kept(self) -> tuple[DiskCache, ...]:
         """The folders from which a run removes unused outcomes and logs."""
-        return Shelf(self.folder), Shelf(self.logs)
+        return DiskCache(self.folder), DiskCache(self.logs)
 
     def key(self, stage: str, target: str, inputs: Mapping[str, JsonValue]) -> str:
         """Return the cache's key for the outcome of a stage, a target and inputs."""
@@ -273,9 +273,9 @@ def open_run(queue: Queue, *, patches: int, options: Options, watcher: Watcher) 
     """Yield the state that the verifications of patches share; an error ends all work."""
     machine = this_machine()
     cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
-    shelves = (build_cache.compile_shelf(), build_cache.build_shelf(), build_cache.kernel_shelf())
+    caches = (build_cache.compile_cache(), build_cache.product_cache(), build_cache.kernel_cache())
     with (
-        run_folder(*shelves, tree_shelf(), *cache.kept) as scratch,
+        run_folder(*caches, tree_cache(), *cache.kept) as scratch,
         contextlib.closing(WarmProcesses(scratch / "warm")) as warm,
         ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
         ThreadPoolExecutor(max_workers=_UNITS, thread_name_prefix="unit") as units,
@@ -356,12 +356,12 @@ def _record(queue: Queue, job: Job, report: PatchReport, folder: Path) -> Path |
     known = judge_record(queue, path) if path.is_file() else None
     if known and known.statement and known.details:
         tree, details = known.statement.subject[1].digest.gitTree, known.details
-        lame = at_fault(report.stages)
+        blameless = at_fault(report.stages)
         same = (details.base_commit, tree) == (report.base_commit, report.patched_tree)
-        same = same and (details.verdict is report.verdict or lame)
+        same = same and (details.verdict is report.verdict or blameless)
         # A record has the time of its work: neither repeated outcomes nor a runner at fault
         # replace a fresh record of the same trees.
-        if known.state is State.FRESH and (remembered or lame) and same:
+        if known.state is State.FRESH and (remembered or blameless) and same:
             return path
         # An incomplete report keeps a stale proof.
         proved = known.state is State.STALE and details.verdict is Verdict.PROVED

@@ -87,7 +87,7 @@ class Preflight:
     record: PreflightRecord
 
 
-def fly(
+def run_preflight(
     target: str,
     machine: Machine,
     folder: Path,
@@ -164,7 +164,7 @@ class Preflights:
         """Test a target at its first use; return the record, or raise RunnerFaultError."""
         with self._lock:
             if target not in self._last:
-                self._last[target] = self._first[target] = self._fly(target, machine, folder)
+                self._last[target] = self._first[target] = self._run(target, machine, folder)
             last = self._last[target]
         if last.fault is not None:
             raise RunnerFaultError(last.fault, last.record)
@@ -176,7 +176,7 @@ class Preflights:
         """Raise RunnerFaultError if a target is unusable after a suspected fault of the runner."""
         # If the known-good kernel passes, the check is to blame, and the method returns.
         with self._lock:
-            now = self._fly(target, machine, folder)
+            now = self._run(target, machine, folder)
             if missing := now.record.not_run:
                 said = f"{suspect.said}; no known-good kernel could be run: {missing}"
                 raise RunnerFaultError(RunnerFault(kind=suspect.kind, said=said), now.record)
@@ -192,8 +192,8 @@ class Preflights:
             self._last[target] = Preflight(blamed, now.record.model_copy(update={"passed": False}))
         raise RunnerFaultError(blamed, self._last[target].record)
 
-    def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
-        return fly(target, machine, folder(), device=self._device, timeout=self._timeout)
+    def _run(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
+        return run_preflight(target, machine, folder(), device=self._device, timeout=self._timeout)
 
 
 def _memory_loss(before: Preflight, now: Preflight) -> RunnerFault | None:
@@ -206,7 +206,7 @@ def _memory_loss(before: Preflight, now: Preflight) -> RunnerFault | None:
     return runner_fault(RunFailure.NO_MEMORY, said)
 
 
-# The program below is the known-good kernel, which `fly` starts as a process of its own.
+# The program below is the known-good kernel, which `run_preflight` starts as a process of its own.
 
 #: The number of integers that are written to the device and read back: 32 MiB.
 _NUMBERS = 8 * 2**20

@@ -516,8 +516,10 @@ def verdict_rest(report: PatchReport, *, where: str = "here") -> str:
     else:
         said = f": nothing could be proved {where}{_obstacle(report)}"
     noisy = dict.fromkeys(f"{row.stage}:{row.target}" for row in report.stages if too_noisy(row))
-    lame = (row for row in report.stages if row.outcome is Outcome.UNAVAILABLE)
-    here = dict.fromkeys(f"{row.stage} {row.label}".rstrip() for row in lame if not too_noisy(row))
+    unavailable = (row for row in report.stages if row.outcome is Outcome.UNAVAILABLE)
+    here = dict.fromkeys(
+        f"{row.stage} {row.label}".rstrip() for row in unavailable if not too_noisy(row)
+    )
     half = report.verdict is Verdict.INCOMPLETE
     # A target with one check that ran and another that could not is open, but was run.
     seen = (row for row in report.stages if half and row.outcome in SEEN)

@@ -77,7 +77,9 @@ def _run(job: Job, entry: Bench) -> Finding:
         preflight = job.preflights.before(entry.target, job.machine, job.fresh_folder)
     # Builds are looked up before the measurement, in which nothing else may run.
     names = ("base", "patched tree")
-    base, patched = (_Spot(job, entry, *side) for side in zip(job.trees.sides, names, strict=True))
+    base, patched = (
+        _TreeRun(job, entry, *side) for side in zip(job.trees.sides, names, strict=True)
+    )
     claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
     with job.slots.quiet():
         started = time.monotonic()
@@ -138,7 +140,7 @@ def suspicion(
     return signed([*result.words, *outputs]) or runner_fault(kind, reason)
 
 
-class _Spot:
+class _TreeRun:
     """The process, the folder and the output of a bench on one tree."""
 
     def __init__(self, job: Job, entry: Bench, tree: str, name: str) -> None:

@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import Final
 
 from contribbot import process
-from contribbot.compile.cache import kernel_shelf, open_kernels
+from contribbot.compile.cache import kernel_cache, open_kernels
 from contribbot.compile.listing import title_of
 from contribbot.compile.toolchain import Lack, Toolchain, hip_toolchain
 from contribbot.compile.triton import bring_triton, triton_name
@@ -135,7 +135,7 @@ def emulated_runner(job: Job, check: EmulatedCheck, trees: Sequence[str]) -> Che
 def _kernels(job: Job) -> dict[str, str]:
     """Return the variables that name the folders of a patch's compiled kernels."""
     # The folder belongs to one patch: programs outside the patch's sandbox load nothing from it.
-    folder = open_kernels() if process.no_sandbox() else kernel_shelf().folder / job.patch.name
+    folder = open_kernels() if process.no_sandbox() else kernel_cache().folder / job.patch.name
     folder.mkdir(parents=True, exist_ok=True)
     used(folder)
     return {process.KERNELS: str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
