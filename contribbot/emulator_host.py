@@ -50,7 +50,7 @@ class ToolError(Exception):
 
 @contextlib.contextmanager
 def _workplace(target: str, parent: Path | None = None) -> Iterator[tuple[Toolchain, Path]]:
-    """Yield the compiler for a target and a temporary folder; errors become ToolError."""
+    """Yield a target's compiler and a temporary folder; contribbot's errors become ToolError."""
     with tempfile.TemporaryDirectory(prefix="contribbot-", dir=parent) as name:
         try:
             toolchain = hip_toolchain(target)

@@ -110,7 +110,7 @@ class NoSpaceError(MachineError):
 
 
 class GitHubError(MachineError):
-    """GitHub gave no usable answer."""
+    """GitHub could not be asked, refused, or gave no usable answer."""
 
 
 class TokenError(GitHubError):

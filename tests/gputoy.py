@@ -55,7 +55,7 @@ class Counted(Preflights):
         self.flights = 0
         self._shared, self._fit = shared, fit
 
-    def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
+    def _run(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
         del target, machine, folder
         self.flights += 1
         return flown("cpu" if self.flights <= self._fit else "cuda", self._shared)

@@ -104,7 +104,7 @@ def test_memory_that_somebody_else_has_taken_is_the_runners_fault(tmp_path: Path
             super().__init__()
             self.free = [64 << 30, 60 << 30, 20 << 30]
 
-        def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
+        def _run(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
             del target, machine, folder
             return Preflight(
                 None, PreflightRecord(target=TARGET, driver="", memory_free=self.free.pop(0))

@@ -131,7 +131,7 @@ def pretends(side: str, said: str = NO_GPU) -> str:
 
 
 class NoTorch(Counted):
-    def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
+    def _run(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
         del target, machine, folder
         self.flights += 1
         return Preflight(

@@ -63,7 +63,7 @@ Block: TypeAlias = str | Table
 
 
 def pairs(rows: Iterable[tuple[str, Iterable[str]]], indent: int = _GAP) -> Table:
-    """Return a table of two columns: each title once, beside the first of the title's texts."""
+    """Return a table: each title with texts once, beside the first of the title's texts."""
     listed: list[tuple[str, str]] = []
     for title, texts in rows:
         listed += [(title if not at else "", text) for at, text in enumerate(texts)]

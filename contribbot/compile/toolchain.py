@@ -92,7 +92,7 @@ def search(target: str, rocm: str, path: str) -> Toolchain | Lack:
 
 
 def _rocms(rocm: str, path: str) -> Iterator[Toolchain]:
-    """Yield ROCm's compilers in ROCM_PATH, next to programs on PATH, and in /opt/rocm."""
+    """Yield the HIP compiler of each ROCm: ROCM_PATH, that of hipcc on PATH, and /opt/rocm."""
     programs = (shutil.which(name, path=path) for name in ("amdclang++", "hipcc"))
     # A program on PATH may be a link into the toolkit's folder.
     places = [place for name in programs if name for place in (Path(name), Path(name).resolve())]

@@ -184,7 +184,7 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
 
 
 def _poll(github: GitHub, subject: PollSubject) -> tuple[Followed, dict[str, str], str]:
-    """Ask GitHub about a contribution; return its state, remark keys and branch's commit."""
+    """Return a contribution's state, dates or verdicts of its remarks, and its head commit."""
     from contribbot.github.client import shaped  # noqa: PLC0415  start-up time
 
     with shaped():

@@ -124,7 +124,7 @@ class _Module(bytes):
 
 
 def _keep_loaded() -> None:
-    """Make `CompiledKernel.__del__` (Triton 3.8) skip emulated kernels: no driver may be active."""
+    """Make Triton 3.8's `CompiledKernel.__del__`, which asks a driver, skip emulated kernels."""
     unload: Callable[[object], None] | None = getattr(CompiledKernel, "__del__", None)
     if unload is None:
         return

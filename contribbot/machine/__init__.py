@@ -325,7 +325,7 @@ def _editable_root(info: Path) -> Path | None:
 
 
 def _add_sources(total: hashlib._Hash, root: Path) -> None:
-    """Add path, size and time of each Python file below a folder to a digest."""
+    """Add path, size and time of each .py, .so and .pth file below a folder to a digest."""
     if root in Path(__file__).parents:
         return  # contribbot's own source is in the key of every outcome
     for folder, names, files in os.walk(root):

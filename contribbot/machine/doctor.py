@@ -135,7 +135,7 @@ class PatchStage(Model):
 
 
 class PatchStages(Model):
-    """A patch, its pin, and each part of the patch's verification on this machine."""
+    """A patch, its pin, and the parts of the patch's verification that need tools or hardware."""
 
     patch: str
     pin: str

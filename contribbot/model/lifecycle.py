@@ -47,7 +47,7 @@ class Entry(Model):
 
 
 class Behaviour(Model):
-    """The outcomes of a patch's entries on a release without the patch."""
+    """The outcomes of a patch's fail-to-pass checks on a release without the patch."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 

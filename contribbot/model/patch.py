@@ -259,7 +259,7 @@ class Upstream(Model):
 
 
 def _no_lock(name: str) -> str:
-    """Raise ValueError for a branch name with a part that ends with `.lock`, as git does."""
+    """Return a branch's name; raise ValueError if a part ends with `.lock`, which git refuses."""
     if any(part.endswith(".lock") for part in name.split("/")):
         raise ValueError("no part of a branch's name may end with .lock")
     return name

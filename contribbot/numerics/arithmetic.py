@@ -480,7 +480,7 @@ def _of_queries(inputs: Tensors, units: torch.Tensor) -> Tensors:
 
 
 def _apart(kinds: tuple[str, ...], *names: str) -> tuple[str, ...]:
-    """Return `kinds` for all inputs, and all but the first kind for each of `names` alone."""
+    """Return `kinds`, and "KIND, NAME alone" for each of `names` and each kind but the first."""
     return kinds + tuple(f"{kind}, {name} alone" for name in names for kind in kinds[1:])
 
 

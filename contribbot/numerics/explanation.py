@@ -72,7 +72,7 @@ class Error(NamedTuple):
 
 
 class Unexplained(Model):
-    """Rows, columns, groups or elements with a difference that a cause does not explain."""
+    """Rows, columns, groups or elements whose difference the found arithmetics do not explain."""
 
     kind: LineKind
     numbers: tuple[Many[int], ...]  # the indices of the first three

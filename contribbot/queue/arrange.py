@@ -355,7 +355,7 @@ def read_range(text: str | None) -> tuple[int | None, int | None]:
 def range_diff(
     queue: Queue, name: str, old: int | None = None, new: int | None = None
 ) -> VersionDiff:
-    """Return git's range-diff of two versions, whose commits are made again in the store."""
+    """Return git's range-diff of two versions of a patch; `new` None: the present files."""
     known = history.versions(queue.folder, name)
     if old is None and not known:
         raise UsageError(

@@ -73,7 +73,7 @@ class VersionEvent(_Noted):
 
 
 class UnitOutcome(Model):
-    """The outcome of an entry of a stage on a target; `entry` may be empty."""
+    """The outcome of a stage on a target; `entry`: the label of the check, empty if none."""
 
     stage: str
     entry: str

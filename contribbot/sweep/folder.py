@@ -209,7 +209,7 @@ def _session(
 
 
 def read_sweep(folder: Path) -> Sweep:
-    """Return the sweep in a folder: the tests with findings, kernels' resources and counts."""
+    """Return the sweep in a folder: each test's outcome, the findings, and kernels' resources."""
     header = read_header(folder)
     rows, code = dict[tuple[str, str], SweepRow](), dict[tuple[str, str, str], KernelCode]()
     versions = dict[str, str]()
