@@ -49,7 +49,7 @@ class UsageError(ContribbotError):
 
 
 class QueueError(ContribbotError):
-    """A file of the queue is invalid."""
+    """The queue, a work tree or a file to import is in a state that the command cannot use."""
 
     exit_code = ExitCode.USAGE
 

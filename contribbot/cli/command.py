@@ -174,7 +174,7 @@ def open_patch(patch: str) -> tuple[Queue, str]:
 def open_patches(
     patches: Sequence[str] | None, *, everything: bool | None = None
 ) -> tuple[Queue, list[str]]:
-    """Return the queue, and the names of the patches that a user gave, or of all patches."""
+    """Return the queue and the named patches, or all but those that record another's work."""
     queue, names = open_queue(), [Path(patch).name for patch in patches or ()]
     everything = not patches if everything is None else everything
     return queue, select(queue, names, everything=everything)

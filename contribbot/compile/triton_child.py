@@ -39,7 +39,7 @@ class _Kernel(Protocol):
 
 
 class _NeedsError(Exception):
-    """A kernel uses stand-ins of these modules, which must be imported for real."""
+    """A kernel uses stand-ins of modules, listed in `args[0]`, and needs the real modules."""
 
 
 def _stand_ins(kernel: _Kernel, kind: type[_Kernel]) -> list[str]:

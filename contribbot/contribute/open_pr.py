@@ -392,7 +392,7 @@ class _Opening:
         done.notes += [*series.notes, *notes]
 
     def _hand_off(self) -> None:
-        """Set the URL of GitHub's page on which a person can open the pull request."""
+        """Set the URL of the open pull request, or of GitHub's page that opens the pull request."""
         if self.pull is not None:
             self._show(self.pull)
             self.done.notes.append("its title, body and comments were left to you (--handoff)")

@@ -521,7 +521,7 @@ def place(tensor: torch.Tensor) -> Buffer:
 
 
 def is_unwritten(buffer: Buffer) -> bool:
-    """Return whether a buffer is from `torch.empty`, and no operator has written to the buffer."""
+    """Return whether no operator or unwatched launch has written to a `torch.empty` buffer."""
     storage = _storage(buffer)
     return storage is not None and storage in UNWRITTEN
 

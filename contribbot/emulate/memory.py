@@ -64,7 +64,7 @@ class Buffer:
 
 
 class Memory:
-    """Buffers at least a page (4 GiB) apart; a freed address is the last to be used again."""
+    """Buffers at least a page (4 GiB) apart; a new buffer lies above the newest while it can."""
 
     def __init__(self) -> None:
         self.pages = np.zeros(_PAGES, np.uint16)  # the number of each page's buffer; 0: no buffer

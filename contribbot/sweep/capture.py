@@ -71,7 +71,7 @@ class NotCapturedError(Exception):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A launch, with the bytes of each reachable buffer before the launch."""
+    """A launch, with the bytes that `restore` puts into each reachable buffer."""
 
     launch: TritonLaunch
     before: Mapping[Buffer, U8]

@@ -131,7 +131,7 @@ class Cause(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of judging runs: the cause, the side that shows the cause, and the failure."""
+    """The result of judging a check's runs, the tree that shows the result, and the failure."""
 
     cause: Cause
     side: str = ""

@@ -238,8 +238,16 @@ def test_an_issue_is_shown_by_checks_alone(table: Table) -> None:
     # A patch without commits is left out of lists and of `verify --all`.
     assert "shown" not in table.program("queue", "list").out
     assert "shown" not in table.program("verify", "--all").out
+    # Neither outcome is remembered where `reproduces` comes or goes.
+    toml = table.toy.queue / "patches/shown/patch.toml"
+    shows = toml.read_text()
+    toml.write_text(shows.replace("reproduces =", "# "))
+    ran = table.program("verify", "shown")
+    assert (ran.code, "no commits yet" in ran.out) == (1, True), ran.out
     (own,) = (table.toy.queue / "patches/area").glob("*.patch")
     shutil.copy(own, table.toy.queue / "patches/shown")
+    table.program("verify", "shown")
+    toml.write_text(shows)
     ran = table.program("verify", "shown")
     assert ran.code == 2
     assert "`reproduces` is not true" in " ".join(ran.out.split())

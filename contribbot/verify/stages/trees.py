@@ -85,11 +85,12 @@ class ApplyStage(Stage):
     after = ("source",)
 
     def units(self, job: Job) -> list[Unit]:
-        """Return one unit, whose outcome depends on pin, patch files and test folders alone."""
+        """Return one unit: the outcome depends on pin, patch files, test folders and `reproduces`."""
         inputs: Inputs = {
             "pin_commit": job.trees.pin_commit,
             "stack": [[patch.name, patch.digest] for patch in (*job.below, job.patch)],
             "tests": list(job.patch.upstream.tests),
+            "reproduces": bool(job.patch.spec.reproduces),
         }
 
         def usable(result: StageResult) -> bool:
