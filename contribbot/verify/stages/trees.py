@@ -85,7 +85,7 @@ class ApplyStage(Stage):
     after = ("source",)
 
     def units(self, job: Job) -> list[Unit]:
-        """Return one unit: the outcome depends on pin, patch files, test folders and `reproduces`."""
+        """Return one unit, which depends on pin, patch files, test folders and `reproduces`."""
         inputs: Inputs = {
             "pin_commit": job.trees.pin_commit,
             "stack": [[patch.name, patch.digest] for patch in (*job.below, job.patch)],
