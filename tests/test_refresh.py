@@ -377,6 +377,22 @@ def test_patches_above_are_merged_onto_what_is_below(program: Program, toy: Toy)
     applied_tree(toy, toy.queue, "area", "power")
 
 
+def test_a_resolution_of_an_older_state_is_merged_anew(program: Program, toy: Toy) -> None:
+    one, two = series(toy, {AREA_FILE: FIXED}, {AREA_FILE: HALF.replace("side * side", "side**2")})
+    toy.put_patch(patch=one)
+    toy.put_patch("power", patch=two, extra='depends_on = ["area"]', checks=one_check())
+    toy.put_queue(["area", "power"])
+    tree, older = opened(program), FIXED.replace("base * height / 2", "base / 2 * height")
+    (tree / AREA_FILE).write_text(older)
+    resolution = Path(str(program.refused("refresh", "area", "--json", code=1).json()["resolve"]))
+    resolve(resolution, FIXED.replace("side * side", "side**2"))
+    (tree / AREA_FILE).write_text(HALF)
+
+    assert "power: carried along" in program.ok("refresh", cwd=tree).out
+    assert not resolution.exists()
+    applied_tree(toy, toy.queue, "area", "power")
+
+
 def test_the_daily_loop_is_edit_and_refresh(program: Program, area: Toy, tmp_path: Path) -> None:
     # A queue that is named by where it is from here; a tree that is somewhere else.
     at = ("edit", "area", "--at", tmp_path / "tree", "--json")

@@ -271,7 +271,6 @@ def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> None:
     with transaction(queue.folder, f"gate {name} --different") as changes:
         queue.require(name)
         changes.edit(path, lambda text: toml_edit.set_different(text, reasons))
-        changes.commit()
 
 
 def check_superseded(case: GateCase) -> Observation:

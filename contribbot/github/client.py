@@ -63,7 +63,7 @@ log: Final = logging.getLogger("contribbot.github")
 #: objects by content, and setting a value a second time changes nothing.
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|dispatches)$")
 #: Lists whose rows GitHub wraps in an object; PyGithub reads any other answer as the rows.
-_WRAPPED: Final = re.compile(r"GET .*/(jobs|artifacts)$")
+_WRAPPED: Final = re.compile(r"GET (.*/(jobs|artifacts)|/search/.*)$")
 #: Fields that commands need and that GitHub never gives as null; the parts of an answer that have
 #: such fields.
 _FIELDS: Final = re.compile(

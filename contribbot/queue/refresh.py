@@ -266,10 +266,13 @@ def _carry_above(
                 continue
         mine = worktree.resolved_files(queue, other) if _resolving(queue, other, key) else ()
         names = queue.with_dependencies([other])
-        resolved = {**new, other: mine}
-        above[other] = carry(queue, names, fetched, fetched, resolved=resolved)[other]
-        if moved := above[other].files:
-            new[other] = moved
+        # A resolution may be of an older state of the patch `key`: then git merges anew.
+        for files_of_other in dict.fromkeys((mine, ())):
+            resolved = {**new, other: files_of_other}
+            above[other] = carry(queue, names, fetched, fetched, resolved=resolved)[other]
+            if moved := above[other].files:
+                new[other] = moved
+                break
     return above
 
 
