@@ -152,6 +152,7 @@ def test_what_cannot_be_said_is_one_line(known: Toy, program: Program) -> None:
     edit(known, *MARK)
     (known.queue / "evidence/area").rename(known.queue / "gone")
     refused(1, "contribbot verify area")
+    (known.queue / "gone").rename(known.queue / "evidence/area")
     edit(known, "problem =", 'kept = "v2 has it."\nproblem =')
     refused(1, "area: superseded: v2 has it.; nothing is to be said there")
 

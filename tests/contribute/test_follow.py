@@ -211,8 +211,9 @@ def test_what_others_say_is_new_once_and_what_the_author_says_never(post: Post) 
     later = post.followed()
     assert later.new == ()
     assert (later.threads.open, later.threads.answered) == (0, 1)
-    post.pull.resolved.add(root.id)
-    assert post.followed().threads == ThreadCount(open=0, answered=0, resolved=1)
+    # A thread that nobody answered may be resolved, too.
+    post.pull.resolved.update({root.id, post.thread("And this?").id})
+    assert post.followed().threads == ThreadCount(open=0, answered=0, resolved=2)
 
 
 def test_a_comment_that_was_changed_is_news(post: Post) -> None:
@@ -307,7 +308,7 @@ ACTS: dict[str, Callable[[Post], None]] = {
     "removed": removed,
     "workflows-wait": suite("GitHub Actions", "action_required"),
     "archived": lambda post: setattr(post.upstream, "archived", True),
-    **{name: word(name) for name in ("blocked", "behind", "unknown")},
+    **{name: word(name) for name in ("blocked", "behind", "unknown", "unstable")},
 }
 #: The next step after such acts. Class L of the defects: most were "merge it".
 NEXT = {
@@ -315,12 +316,13 @@ NEXT = {
     "approved": "maintainers: merge it",
     "by-stranger": "reviewers: review it",
     "by-bot": "reviewers: review it",
-    "approved job-required": "CI: run the jobs that are required: unit",
-    "review-required": "reviewers: review it",
+    "approved job-required blocked": "CI: run the jobs that are required: unit",
+    "review-required blocked": "reviewers: review it",
     "approved blocked": "maintainers: see on its page what blocks it: a review, a job or a rule of"
     " main",
     "approved behind": "you: bring it up to date with main, as its rules ask",
     "approved unknown": "you: follow it again: GitHub works out whether it merges",
+    "approved unstable": "maintainers: merge it",
     "approved queued": "the merge queue: merge it",
     "approved removed": "maintainers: queue it again; the merge queue took it out: failed checks",
     "approved workflows-wait": "maintainers: approve the workflows, which wait for it",

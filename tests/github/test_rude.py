@@ -13,8 +13,9 @@ from unittest import mock
 
 import pytest
 
-from contribbot.errors import GitHubError, RateLimitError
-from contribbot.github.client import whole
+from contribbot.errors import GitHubError, RateLimitError, UncertainError
+from contribbot.github import client as client_module
+from contribbot.github.client import Waits, whole
 from tests.github import faults as f
 from tests.github.wire import Answer
 from tests.github.world import Patience, World, client
@@ -186,6 +187,28 @@ def test_a_list_that_leads_nowhere_ends(world: World, text: str, words: str) -> 
         client(world.github, world.ada.tokens[0].text) as ours,
     ):
         ours.pulls_from("org/tool", "ada", world.pull.head_ref)
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"])
+def test_a_server_that_falls_silent_is_given_up(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def speak(connection: socket.socket) -> None:
+        connection.settimeout(5)
+        connection.sendall(head)
+        while connection.recv(65536):  # until the client has gone
+            pass
+
+    monkeypatch.setattr(client_module, "_TIMEOUT", 0.2)
+    waits = Waits(attempts=1, between_writes=0)
+    with rude(speak) as base, client(base, "ghp_x", waits=waits) as ours:
+        with pytest.raises(GitHubError, match="GET /user: no answer in time"):
+            assert ours.me
+        # Nobody knows whether the server did the write.
+        with pytest.raises(UncertainError, match="no answer in time: nobody knows"):
+            ours.repository("o/n").create_fork()
+        with pytest.raises(GitHubError, match="GET /repos/o/n/pulls/1: no answer in time"):
+            ours.mails("o/n", 1)
 
 
 @pytest.mark.parametrize("answer", [b"[]", b"{}", b"null", b'[{"id": null}, 3]'])

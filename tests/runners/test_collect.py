@@ -364,6 +364,8 @@ def test_a_run_that_cannot_be_collected(home: Home) -> None:
     ):
         plan.stored = stored
         assert f"its plan: {why_not}" in home.collect().err
+    plan.expired = True
+    assert "its plan: it has expired" in home.collect().err
     assert "run 7 of example/queue: no such run" in home.command("collect", "7").err
     home.run.path = ".github/workflows/rebase.yml"
     assert "is one of '.github/workflows/rebase.yml'" in home.collect().err
