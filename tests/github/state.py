@@ -255,9 +255,6 @@ class State:
         """Return the repositories that share the objects of a repository."""
         return [other for other in [*self.repositories.values()] if other.root is repository.root]
 
-    def every_pull(self) -> list[Pull]:
-        return [pull for where in [*self.repositories.values()] for pull in where.pulls()]
-
     def bearer(self, text: str) -> tuple[User, Token] | None:
         owned = ((user, token) for user in [*self.users.values()] for token in user.tokens)
         return next((pair for pair in owned if pair[1].text == text), None)
